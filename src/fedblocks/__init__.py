@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import NetError as NetError
     from fedblocks.core.errors import RunFolderError as RunFolderError
     from fedblocks.core.errors import UserError as UserError
+    from fedblocks.core.fields import Fields as Fields
     from fedblocks.core.lora import LoraNet as LoraNet
     from fedblocks.core.lora import lora as lora
     from fedblocks.core.losses import LOSSES as LOSSES
@@ -178,6 +179,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
+    "core.fields": "Fields",
     "core.lora": "LoraNet lora",
     "core.losses": "LOSSES",
     "core.method": "Method join",

@@ -264,7 +264,7 @@ def test_predictions_of_a_file_go_to_a_file(
         ("x.csv", "1,2,3,4,5,6\n1,2,3,4,5,many", 'line 2: "many" is not a number'),
         ("x.csv", "1,2,3,4,5,nan", "NaN or infinite"),
         ("x.csv", "", "the model takes"),
-        ("x.txt", "1", "inputs come as .npz or .csv"),
+        ("x.txt", "1", "inputs come as .npz, .csv or .parquet"),
         ("x.npz", "not an archive", "cannot be read as npz"),
     ],
 )

@@ -97,7 +97,7 @@ def measure(
     """One result for each engine; all of them and the loop take turns, so that a busy
     machine disturbs all alike.
     """
-    device = materials.experiment.data.x.device
+    device = materials.experiment.data.device
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
     for engine in engines:
@@ -238,7 +238,7 @@ def _result(
         job=job.name,
         about=job.about,
         method=job.method,
-        device=materials.experiment.data.x.device.type,
+        device=materials.experiment.data.device.type,
         clients=job.clients,
         cohort=job.cohort,
         batch=job.batch,

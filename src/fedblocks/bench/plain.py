@@ -18,7 +18,7 @@ class PlainLoop:
 
     def __init__(self, materials: Materials) -> None:
         data = materials.experiment.data
-        device = data.x.device
+        device = data.device
         self.x, self.y = data.x, data.y
         self.batch = materials.job.batch
         self.model: nn.Module = materials.net.make().to(device)

@@ -121,7 +121,7 @@ def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
 def _engine(ready: Materials, name: str) -> Engine:
     if name != AUTO:
         return ENGINES[name]()
-    device = ready.experiment.data.x.device
+    device = ready.experiment.data.device
     cohort = len(ready.cohort)
     if device.type != "cpu":
         return choose(ready.method.net, device, cohort)[0]

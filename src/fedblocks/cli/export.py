@@ -17,6 +17,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that exist."
 SHOWN = 20  # predictions that are printed
 
 
+_INPUTS = "Inputs: csv, parquet, npz with an array x, or a folder of images or a saved data set."
+
+
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     client: Annotated[
@@ -69,9 +72,7 @@ def predict(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Model file, written by `fedblocks export`.")
     ],
-    inputs: Annotated[
-        Path, typer.Option("--input", metavar="FILE", help="Inputs: csv, or npz with an array x.")
-    ],
+    inputs: Annotated[Path, typer.Option("--input", metavar="FILE", help=_INPUTS)],
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", help="File for all predictions: npz or csv."),

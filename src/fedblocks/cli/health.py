@@ -30,6 +30,8 @@ EXTRAS = {  # extra -> what it gives
     "export": "personal models as ONNX",
     "analysis": "data sets stored as MATLAB files",
     "images": "data sets stored as image files",
+    "hub": "models and data sets of Hugging Face",
+    "parquet": "tables as parquet files",
     "plot": "figures for papers",
 }
 

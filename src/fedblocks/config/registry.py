@@ -207,7 +207,7 @@ def npz(
     task: Task = CLASSIFICATION,
 ) -> DataPool:
     """Arrays of an npz file."""
-    from fedblocks.data.arrays import as_inputs, as_targets
+    from fedblocks.data.arrays import as_inputs, as_targets, name_targets
     from fedblocks.data.dividing import count_classes
 
     arrays = read_arrays(path)
@@ -216,14 +216,15 @@ def npz(
         raise UserError(
             f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}"
         )
-    targets = as_targets(arrays[y], task)
+    labels, words = name_targets(arrays[y], task)
+    targets = as_targets(labels, task)
     count = count_classes(targets, classes, task)
     return DataPool(
         as_inputs(arrays[x]),
         targets,
         count,
         users=arrays.get(user),
-        about={"name": "npz", "path": path},
+        about={"name": "npz", "path": path, "columns": [x], "class_names": words},
         task=task,
     )
 

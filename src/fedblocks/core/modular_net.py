@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.outside_modules import Output, take_logits
 from fedblocks.core.parts import Params
 
 Make = Callable[[], nn.Module]
@@ -83,10 +85,18 @@ def dense_head(net: Net) -> nn.Linear:
 
 
 def with_outputs(net: Net, outputs: int) -> nn.Module:
-    """The net's module with a new last layer of this many outputs."""
+    """The net's module with a new last layer of this many outputs, which are all that it
+    returns.
+    """
     module = net.make()
     module.set_submodule(net.head_module, nn.Linear(dense_head(net).in_features, outputs))
+    if net.output is not None:
+        module.register_forward_hook(partial(_take_outputs, net.output))
     return module
+
+
+def _take_outputs(output: Output, module: nn.Module, inputs: Any, result: Any) -> Tensor:
+    return take_logits(result, output)
 
 
 def started_from(net: Net, params: Params) -> Net:
@@ -107,7 +117,7 @@ def started_from(net: Net, params: Params) -> Net:
         )
         return module
 
-    return Net(make, net.head_module, None, net.dtype, net.input_shape)
+    return Net(make, net.head_module, None, net.dtype, net.input_shape, net.output)
 
 
 def _encoder(net: Net, width: int) -> nn.Module:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from fedblocks.core.cuts import (
     linear_layers,
 )
 from fedblocks.core.errors import NetError
+from fedblocks.core.fields import Fields, fields_of, make_with_fields
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
@@ -34,10 +36,9 @@ from fedblocks.core.outside_modules import (
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import LayerChain, Piece
 from fedblocks.core.template import Template
+from fedblocks.layers.foreign_masks import keep_masks_whole
 from fedblocks.layers.guard import Guard, needs_guard
-from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, switch
-
-_STATISTICS = ("running_mean", "running_var")
+from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, statistics_of, switch
 
 
 class Net:
@@ -55,16 +56,27 @@ class Net:
         self.make = make
         self.dtype = dtype
         self.output = output
-        # of one example, where it is known
-        self.input_shape = None if input_shape is None else tuple(input_shape)
+        self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = ""  # content hash of the tensors that nobody trains
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             self.template = in_precision(mappable(make_module(make)), dtype)
-        self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
+        keep_masks_whole(self.template)
+        self.fields = fields_of(self.template)  # of an example; None: one tensor
+        self.names = [
+            *(n for n, _ in self.template.named_parameters()),
+            *statistics_of(self.template),
+        ]
         self.named_head = head
         check_path(self.template, self.names, last_layer(self.template) if head is None else head)
         self.pieces = {name: self._cut_piece(name, paths) for name, paths in (blocks or {}).items()}
+
+    @staticmethod
+    def from_pretrained(source: str | Path, inputs: Fields | None = None, **options: Any) -> Net:
+        """A Hugging Face model of a local folder or the hub; see `load_pretrained`."""
+        from fedblocks.core.pretrained import load_pretrained  # which stands on this module
+
+        return load_pretrained(source, inputs, **options)
 
     @staticmethod
     def of(
@@ -76,6 +88,7 @@ class Net:
         dtype: torch.dtype = torch.float32,
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
+        inputs: Fields | None = None,
     ) -> Net:
         """Any module, or a function that makes one. `head` names the last layers (default: the
         layer that the forward pass uses last), `blocks` any other cut.
@@ -83,15 +96,18 @@ class Net:
         A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own
         weights. `input_shape`, of one example, is needed only by methods that build a layer on the
         inputs (Flow's router). `output` says where the logits are in what the module returns, if
-        that is no tensor: a place in a tuple (0), a key of a dictionary or the name of an attribute
-        ("logits"), or a function.
+        no tensor: a place in a tuple (0), a key or an attribute ("logits"), or a function.
+        `inputs` are the fields of an example that has several (`data.fields`); the module takes
+        them by name, by place, or together as a dictionary or a tuple.
         """
+        make = module
         if isinstance(module, nn.Module):
             make = partial(copy.deepcopy if keep_weights else reset, module)
             if not keep_weights:
                 check_can_be_reset(module)
-            return Net(make, head, blocks, dtype, input_shape, output)
-        return Net(module, head, blocks, dtype, input_shape, output)
+        if inputs is not None:
+            make, input_shape = partial(make_with_fields, make, inputs), (sum(inputs.sizes),)
+        return Net(make, head, blocks, dtype, input_shape, output)
 
     def init(self, seed: int) -> Params:
         """All tensors at the start, a function of the seed alone."""
@@ -189,10 +205,8 @@ class Net:
     def norms(self) -> Piece:
         """The normalisation layers, parameters and statistics."""
         kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
-        paths = [
-            path for path, module in self.template.named_modules() if isinstance(module, kinds)
-        ]
-        return self.piece(self._under(paths))
+        modules = self.template.named_modules()
+        return self.piece(self._under([path for path, one in modules if isinstance(one, kinds)]))
 
     @cached_property
     def stages(self) -> tuple[Piece, ...]:
@@ -204,10 +218,10 @@ class Net:
 
     @cached_property
     def chain(self) -> LayerChain:
-        # a module whose logits have to be looked for does not end with its last layer
-        return (
-            LayerChain.of(self.template, self.names) if self.output is None else LayerChain((), ())
-        )
+        # one whose logits have to be looked for, or inputs taken apart, is more than its layers
+        if self.output is None and self.fields is None:
+            return LayerChain.of(self.template, self.names)
+        return LayerChain((), ())
 
     def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
         layer = self.chain.layers[index]
@@ -239,14 +253,12 @@ class Net:
         wanted = {name: value.shape for name, value in self.constants.items()}
         if wanted != {name: value.shape for name, value in values.items()}:
             known = f"{', '.join(values) or 'none'}, not {', '.join(wanted) or 'none'}"
-            raise NetError(
-                f"the stored constants are those of another net: {known}", "use the code of the run"
-            )
+            message = f"the stored constants are those of another net: {known}"
+            raise NetError(message, "use the code of the run")
         for name, value in self.constants.items():
             value.copy_(values[name])
-        devices = list(self._templates)
-        self._templates.clear()
-        for device in devices:
+        for device in list(self._templates):
+            del self._templates[device]
             self.place(device)
 
     def size(self) -> int:
@@ -263,8 +275,8 @@ class Net:
         """The template with its constants on a device."""
         if device not in self._templates:
             module = self._copy_template().to(device)
-            names = self.constant_names
-            guard = Guard(module, names) if needs_guard(module, names) else None
+            is_guarded = needs_guard(module, self.constant_names)
+            guard = Guard(module, self.constant_names) if is_guarded else None
             self._templates[device] = Template(module, switch, guard)
         return self._templates[device]
 
@@ -279,14 +291,6 @@ class Net:
     def base_on(self, device: torch.device) -> Params:
         """The base as it is used on a device."""
         return {}
-
-    def _statistics(self) -> list[str]:
-        return [
-            f"{path}.{name}" if path else name
-            for path, module in self.template.named_modules()
-            if isinstance(module, BatchNorm) and module.running_mean is not None
-            for name in _STATISTICS
-        ]
 
     def _under(self, paths: Iterable[str]) -> set[str]:
         below: set[str] = set()

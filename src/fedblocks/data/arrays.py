@@ -4,7 +4,8 @@ federation holds.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +13,14 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.partition import as_labels
 
 Inputs = npt.ArrayLike | Tensor
-
-
-class MapDataset(Protocol):
-    """Anything with a length that gives (input, label) by number, as torch's data sets do."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, row: int, /) -> Any: ...
+# several fields: name -> [rows, ...], or a tuple of such
+FieldInputs = Mapping[str, Inputs] | tuple[Inputs, ...]
+FIELDS = "fields"  # where a federation's `about` has them
 
 
 def as_inputs(x: Inputs) -> Tensor:
@@ -37,6 +35,41 @@ def as_inputs(x: Inputs) -> Tensor:
     return tensor.to(torch.int64)
 
 
+def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
+    """Inputs as one tensor, and the fields of an example where it has several: they are side by
+    side in a row of numbers.
+    """
+    if not has_fields(x, rows):
+        return as_inputs(x), None  # type: ignore[arg-type]
+    if isinstance(x, Mapping):
+        inputs: Any = {str(name): _as_field(values) for name, values in x.items()}
+    else:
+        inputs = tuple(_as_field(values) for values in x)  # type: ignore[union-attr]
+    fields = Fields.of(inputs)
+    return fields.pack(inputs), fields
+
+
+def about_fields(fields: Fields | None) -> dict[str, Any]:
+    """What a federation's `about` says of them."""
+    return {} if fields is None else {FIELDS: fields.table()}
+
+
+def has_fields(x: Any, rows: int) -> bool:
+    """Whether these are several arrays, each with this many rows, and not rows in a tuple."""
+    if isinstance(x, Mapping):
+        return True
+    several = isinstance(x, tuple) and len(x) != rows
+    return several and all(hasattr(one, "shape") and len(one) == rows for one in x)
+
+
+def _as_field(values: Inputs) -> Tensor:
+    """Bytes are numbers of their own (a mask), but for pictures."""
+    array = values if isinstance(values, Tensor) else np.asarray(values)
+    if str(array.dtype).endswith("uint8") and array.ndim < 3:
+        return as_inputs(array).mul(255).round().long()
+    return as_inputs(array)
+
+
 def _as_float32(tensor: Tensor) -> Tensor:
     """The same numbers, if float32 can hold them."""
     narrow = tensor.to(torch.float32)
@@ -47,6 +80,20 @@ def _as_float32(tensor: Tensor) -> Tensor:
             message = f"row {row} has {tensor[(row, *place)].item():g}, too large for float32"
             raise DataError(message, "scale the inputs, for example to mean 0 and deviation 1")
     return narrow
+
+
+def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
+    """Labels that are words, numbered in the order of the alphabet, and the words; others as they
+    are.
+    """
+    array = np.asarray([] if isinstance(y, Tensor) else y)
+    is_words = array.dtype.kind == "U" or (
+        array.dtype == object and array.size > 0 and all(isinstance(o, str) for o in array.flat)
+    )
+    if not (task.of_classes and is_words):
+        return y, []
+    words, places = np.unique(array.astype(str), return_inverse=True)
+    return places.reshape(array.shape), words.tolist()
 
 
 def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
@@ -66,19 +113,3 @@ def from_numpy(array: npt.NDArray[Any]) -> Tensor:
     wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
     native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
     return torch.from_numpy(native if native.flags.writeable else native.copy())
-
-
-def stack_dataset(dataset: MapDataset, task: Task = CLASSIFICATION) -> tuple[Tensor, Tensor]:
-    """Every (input, label) of a map-style data set, stacked."""
-    if not len(dataset):
-        raise DataError("the data set is empty", "give one with at least one row")
-    try:
-        pairs = [
-            (torch.as_tensor(x), torch.as_tensor(y))
-            for x, y in (dataset[row] for row in range(len(dataset)))
-        ]
-        x, y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
-    except (TypeError, ValueError, RuntimeError) as error:
-        fix = "each item must be (input, label) of one shape; add a transform to tensors"
-        raise DataError(f"the data set cannot be stacked: {error}", fix) from error
-    return as_inputs(x), as_targets(y, task)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError, count_of
+from fedblocks.data import streaming
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 from fedblocks.data.targets import (
@@ -72,6 +73,9 @@ def check_rows(federation: Federation) -> None:
 
 def check_inputs(federation: Federation) -> None:
     """Inputs are finite."""
+    if federation.streamed:
+        check_file(federation)
+        return
     x = federation.x
     # the sum: one pass without a large mask
     if x.is_floating_point() and len(x) and not torch.isfinite(x.sum()):
@@ -81,6 +85,20 @@ def check_inputs(federation: Federation) -> None:
             raise DataError(
                 f"inputs are not finite (NaN or infinite): {where}", "remove or fill these rows"
             )
+
+
+def check_file(federation: Federation) -> None:
+    """Inputs in a file are finite; it is read piece by piece."""
+    if not federation.input_type.is_floating_point:
+        return
+    for first, piece in streaming.pieces(federation.x):
+        if torch.isfinite(piece.sum()):
+            continue
+        bad = ~torch.isfinite(piece.reshape(len(piece), -1)).all(1).numpy()
+        rows = first + np.flatnonzero(bad & held(federation)[first : first + len(piece)])
+        if len(rows):
+            message = f"inputs are not finite (NaN or infinite): row {rows[0]} of the file"
+            raise DataError(message, "remove or fill such rows")
 
 
 def _first_odd(x: torch.Tensor, bad: Mask) -> str:

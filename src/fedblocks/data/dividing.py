@@ -11,10 +11,18 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import Inputs, as_inputs, as_targets
+from fedblocks.data.arrays import (
+    FieldInputs,
+    Inputs,
+    about_fields,
+    as_rows,
+    as_targets,
+    name_targets,
+)
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
+from fedblocks.data.streaming import is_in_file, share_file
 
 # the row numbers of each client, by name or in turn
 Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]
@@ -23,7 +31,9 @@ How = Partition | Callable[[Ints], Partition] | Listed
 
 
 def rows_of(values: Any) -> int:
-    """The length of an array, a tensor or a list."""
+    """The length of an array, a tensor or a list; of several fields, of the first."""
+    if isinstance(values, Mapping):
+        return rows_of(next(iter(values.values()), []))
     return len(values) if hasattr(values, "__len__") else 0
 
 
@@ -46,10 +56,11 @@ class Divided:
     parts: Parts
     names: Sequence[str]
     recipe: dict[str, Any]
+    streamed: bool  # the inputs stay in their file
 
 
 def divide(
-    pool: tuple[Inputs, Inputs],
+    pool: tuple[Inputs | FieldInputs, Inputs],
     task: Task,
     partition: How,
     split: Fractions,
@@ -57,7 +68,10 @@ def divide(
     stratified: bool,
 ) -> Divided:
     """Divide a pool over clients, and each client's rows into train, validation and test."""
-    inputs, targets = as_inputs(pool[0]), as_targets(pool[1], task)
+    numbered, words = name_targets(pool[1], task)
+    targets = as_targets(numbered, task)
+    streamed = is_in_file(pool[0])
+    inputs, fields = (share_file(pool[0]), None) if streamed else as_rows(pool[0], len(targets))
     same_length(x=len(inputs), y=len(targets))
     division = partition_of(partition, targets)
     if stratified and not task.of_classes:
@@ -68,7 +82,9 @@ def divide(
         parts = split_rows(division.rows, split, seed)
     how_split = {"split": list(split), "split_seed": seed, "stratified": stratified}
     recipe = {**recipe_of(division), **how_split}
-    return Divided(inputs, targets, parts, division.names, recipe)
+    recipe |= about_fields(fields)
+    recipe |= {"class_names": words} if words else {}
+    return Divided(inputs, targets, parts, division.names, recipe, streamed)
 
 
 def recipe_of(partition: Partition) -> dict[str, Any]:

@@ -7,22 +7,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import DataError, count_of
+from fedblocks.core.errors import count_of
+from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data import checks, overview
-from fedblocks.data.arrays import Inputs, MapDataset, as_targets, stack_dataset
-from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of, rows_of
+from fedblocks.data import checks, overview, streaming
+from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, about_fields, as_targets
+from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partitions import by_user
-from fedblocks.data.pools import DataPool
-from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length
+from fedblocks.data.readers import Readers
+from fedblocks.data.rows import Ints, Numbered, Rows, read_only
 from fedblocks.data.saved import hash_of, read_federation, write_federation
 from fedblocks.data.splits import Fractions
-from fedblocks.data.storage import read_columns, told_as_damage, verify
+from fedblocks.data.storage import told_as_damage, verify
 from fedblocks.data.subsets import drop_unheld, hold_out, take_clients
 from fedblocks.data.summary import IGNORE
 from fedblocks.data.targets import describe_targets
@@ -31,10 +32,11 @@ __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class Federation(Readers):
     """Clients with train, validation and test rows in a shared pool."""
 
-    x: Tensor  # [rows, ...] float32 images, signals or features; int64 tokens
+    # [rows, ...] float32 images, signals, features; int64 tokens; of several fields [rows, columns]
+    x: Tensor
     # [rows] or [rows, steps] int64, IGNORE is not scored; or [rows, outputs] float32, nor is NaN
     y: Tensor
     train: Rows
@@ -46,6 +48,7 @@ class Federation:
     tags: Mapping[str, Ints] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # how it was made, as plain JSON values
     task: Task = CLASSIFICATION  # what is learned: loss, metrics, what a prediction is
+    streamed: bool = False  # the inputs stay in their file, as it has them, and are read as needed
 
     def __post_init__(self) -> None:
         names = self.names if len(self.names) else Numbered.up_to(len(self.train))
@@ -55,8 +58,9 @@ class Federation:
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
+        where = " in a file" if self.streamed else ""
         return (
-            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}, "
+            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}{where}, "
             f"{describe_targets(self)})"
         )
 
@@ -70,10 +74,33 @@ class Federation:
         """Train, validation and test rows by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    @property
+    def device(self) -> torch.device:
+        """Where clients train: that of the labels, for inputs may stay in a file."""
+        return self.y.device
+
+    @property
+    def input_type(self) -> torch.dtype:
+        """Of the inputs that a net is given."""
+        return streaming.input_type(self.x) if self.streamed else self.x.dtype
+
+    def inputs(self, rows: npt.ArrayLike) -> Tensor:
+        """The inputs of some rows, on the device; of a file only these are read."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        if self.streamed:
+            return streaming.read_rows(self.x, chosen).to(self.device)
+        return self.x[torch.from_numpy(chosen).to(self.device)]
+
+    @property
+    def fields(self) -> Fields | None:
+        """The fields of an example that has several, for `Net.of(..., inputs=data.fields)`."""
+        table = self.about.get(FIELDS)
+        return None if table is None else Fields.from_table(table)
+
     @classmethod
     def from_arrays(
         cls,
-        x: Inputs,
+        x: Inputs | FieldInputs,
         y: Inputs,
         partition: How,
         *,
@@ -86,7 +113,12 @@ class Federation:
         allow_empty: bool = False,
         task: Task = CLASSIFICATION,
     ) -> Federation:
-        """Divide a pool over clients, and each client's rows into train, validation and test."""
+        """Divide a pool over clients, and each client's rows into train, validation and test.
+
+        Inputs of several fields are a dictionary, name -> [rows, ...], or a tuple of arrays. An
+        array that is mapped from a file (`numpy.load(path, mmap_mode="r")`) stays there: the rows
+        of clients are read when they train.
+        """
         pool = divide((x, y), task, partition, split, seed, stratified)
         federation = cls(
             pool.x,
@@ -97,90 +129,9 @@ class Federation:
             tags=tags or {},
             about={**(about or {}), **pool.recipe},
             task=task,
+            streamed=pool.streamed,
         )
         return federation.check(allow_empty)
-
-    @classmethod
-    def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
-        """One client per user id, named after it; options as for from_arrays."""
-        same_length(x=rows_of(x), y=rows_of(y), users=rows_of(users))
-        return cls.from_arrays(x, y, by_user(users), **options)
-
-    @classmethod
-    def from_csv(
-        cls,
-        path: str | Path,
-        label: str = "label",
-        user: str | None = "user",
-        columns: Sequence[str] = (),
-        partition: How | None = None,
-        **options: Any,
-    ) -> Federation:
-        """A table with a line of column names; by user id unless a partition is given; options as
-        for from_arrays.
-
-        `user` names the column of user ids; None: there is none, and a partition is needed.
-        `columns` are the numbers that inputs are made of, by default all others. Labels that are
-        words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
-        Of other tasks `label` may name several columns, with commas between them.
-        """
-        from fedblocks.data.sets.own import csv_table  # data sets stand on federations
-
-        task = options.get("task", CLASSIFICATION)
-        pool = csv_table(str(path), label, user or "", tuple(columns), task)
-        return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
-
-    @classmethod
-    def from_folder(
-        cls, path: str | Path, side: int | None = None, partition: How | None = None, **options: Any
-    ) -> Federation:
-        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a
-        partition.
-
-        `side` resizes them to side x side pixels. Options as for from_arrays.
-        """
-        from fedblocks.data.sets.own import image_folder
-
-        pool = image_folder(str(path), side)
-        return cls.from_pool(pool, partition, "folder for each user (USER/CLASS/)", **options)
-
-    @classmethod
-    def from_pool(
-        cls, pool: DataPool, partition: How | None, user: str, **options: Any
-    ) -> Federation:
-        """The rows of a pool, by its users unless a partition is given."""
-        if partition is None:
-            if pool.users is None:
-                example = "partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
-                message = f"nothing says whose each row is: there is no {user}"
-                raise DataError(message, f"give a partition, e.g. {example}")
-            partition = by_user(pool.users)
-        known = {"classes": pool.classes, "about": pool.about, "task": pool.task}
-        return cls.from_arrays(pool.x, pool.y, partition, **{**known, **options})
-
-    @classmethod
-    def from_npz(
-        cls,
-        path: str | Path,
-        x: str = "x",
-        y: str = "y",
-        user: str = "user",
-        partition: How | None = None,
-        **options: Any,
-    ) -> Federation:
-        """Arrays of an npz file, by user id unless a partition is given; options as for
-        from_arrays.
-        """
-        if partition is None:
-            return cls.from_users(*read_columns(path, (x, y, user)), **options)
-        inputs, labels = read_columns(path, (x, y))
-        return cls.from_arrays(inputs, labels, partition, **options)
-
-    @classmethod
-    def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
-        """Any map-style torch data set of (input, label); options as for from_arrays."""
-        task = options.get("task", CLASSIFICATION)
-        return cls.from_arrays(*stack_dataset(dataset, task), partition, **options)
 
     @classmethod
     def from_parts(
@@ -193,7 +144,7 @@ class Federation:
     ) -> Federation:
         """Clients that bring their own arrays for each part."""
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)), task)
-        about = {"made_from": "each client's own arrays"}
+        about = {"made_from": "each client's own arrays", **about_fields(joined.fields)}
         number = count_classes(joined.y, classes, task)
         federation = cls(joined.x, joined.y, *joined.rows, number, names, {}, about, task)
         return federation.check(allow_empty)
@@ -215,7 +166,7 @@ class Federation:
         """
         division = partition_of(partition, as_targets(train[1]))
         joined = join_pools(division, train, validation, test, seed)
-        about = {**recipe_of(division), "pools_seed": seed}
+        about = {**recipe_of(division), "pools_seed": seed, **about_fields(joined.fields)}
         number = count_classes(joined.y, classes)
         return cls.from_joined(joined, number, division.names, about).check(allow_empty)
 
@@ -256,8 +207,8 @@ class Federation:
         return replace(self, task=task).check(allow_empty=True)
 
     def to(self, device: str | torch.device) -> Federation:
-        """The same federation with its pool on a device."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        """The same federation with its pool on a device; inputs in a file stay there."""
+        return replace(self, x=self.x if self.streamed else self.x.to(device), y=self.y.to(device))
 
     def subset(self, clients: npt.ArrayLike) -> Federation:
         """Only these clients, in this order, under their own names; the pool is shared,
@@ -271,7 +222,7 @@ class Federation:
 
     def compact(self) -> Federation:
         """The same clients over a pool without the rows that nobody holds, as before
-        saving a subset.
+        saving a subset; of a file, the rows that somebody holds are read into memory.
         """
         return drop_unheld(self)
 

@@ -34,7 +34,7 @@ def describe(federation: Federation) -> dict[str, Any]:
         "rows": len(federation.x),
         "input": {
             "shape": list(federation.x.shape[1:]),
-            "type": str(federation.x.dtype).removeprefix("torch."),
+            "type": str(federation.input_type).removeprefix("torch."),
         },
         "label": {"shape": list(federation.y.shape[1:]), "classes": federation.classes},
         "task": federation.task.table(),

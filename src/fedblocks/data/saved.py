@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.rows import Rows
@@ -48,6 +49,11 @@ def _pool_digest(federation: Federation) -> Digest:
 
 def write_federation(federation: Federation, path: str | Path) -> None:
     """One npz file with a JSON header."""
+    if federation.streamed:
+        raise DataError(
+            "the inputs of the federation are in a file of their own",
+            "keep that file; or save data.compact(), which reads the rows of its clients",
+        )
     names = federation.names
     header = {
         "classes": federation.classes,

@@ -22,6 +22,7 @@ from fedblocks.data.images import rotate_images
 from fedblocks.data.options import checked
 from fedblocks.data.partitions import grouped_labels
 from fedblocks.data.rows import Floats, Ints, renumber_parts
+from fedblocks.data.subsets import replace_rows
 
 Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each client
 Degrees = Annotated[
@@ -68,8 +69,7 @@ def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
     keys = np.concatenate([groups[rows.owners] * pool + rows.index for rows in old.values()])
     used, parts = renumber_parts(old, keys)  # one row per (group, old row)
     rows: dict[str, Any] = dict(parts)
-    chosen = torch.from_numpy(used % pool).to(federation.x.device)
-    return replace(federation, x=federation.x[chosen], y=federation.y[chosen], **rows), used // pool
+    return replace_rows(federation, used % pool, rows), used // pool
 
 
 def mark(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]) -> Federation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
-from fedblocks.data.rows import renumber_parts, take_names
+from fedblocks.data.rows import Ints, renumber_parts, take_names
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -44,5 +45,10 @@ def drop_unheld(federation: Federation) -> Federation:
     held = np.concatenate([rows.index for rows in federation.parts.values()])
     used, parts = renumber_parts(federation.parts, held)
     rows: dict[str, Any] = dict(parts)
-    kept = torch.from_numpy(used).to(federation.x.device)
-    return replace(federation, x=federation.x[kept], y=federation.y[kept], **rows)
+    return replace_rows(federation, used, rows)
+
+
+def replace_rows(federation: Federation, used: Ints, parts: Mapping[str, Any]) -> Federation:
+    """Other parts over a pool of its own, of these rows."""
+    y = federation.y[torch.from_numpy(used).to(federation.device)]
+    return replace(federation, x=federation.inputs(used), y=y, streamed=False, **parts)

@@ -45,6 +45,7 @@ class RowTables:
     def __init__(self) -> None:
         self._of_one = lru_cache(maxsize=256)(_pad)
         self._of_several = lru_cache(maxsize=8)(_pad)
+        self._read: dict[tuple[int, ...], Federation] = {}  # of one stack of clients at most
 
     def pad(
         self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype
@@ -54,6 +55,14 @@ class RowTables:
         """
         pad = self._of_one if len(ids) == 1 else self._of_several
         return pad(rows, tuple(ids), device, dtype)
+
+    def read(self, data: Federation, ids: Sequence[int]) -> Federation:
+        """The data of some clients, read from their file; those of others are forgotten."""
+        key = (id(data), *ids)
+        if key not in self._read:
+            self._read.clear()
+            self._read[key] = data.subset(ids).compact()
+        return self._read[key]
 
 
 def _pad(
@@ -86,7 +95,7 @@ class Job:
 
     @property
     def device(self) -> torch.device:
-        return self.data.x.device
+        return self.data.device
 
     @cached_property
     def ids(self) -> list[int]:
@@ -97,9 +106,12 @@ class Job:
     def sizes(self) -> npt.NDArray[np.int64]:
         return np.array([len(self.data.train[i]) for i in self.ids], dtype=np.int64)
 
-    @cached_property
-    def source(self) -> RowSource:
-        return RowSource(self.data.x, self.data.y, self.data.task)
+    def held(self, members: Sequence[int]) -> tuple[Federation, list[int]]:
+        """The data of some clients, and their numbers in them: what is in a file is read now."""
+        ids = [self.ids[m] for m in members]
+        if not self.data.streamed:
+            return self.data, ids
+        return self.tables.read(self.data, ids), list(range(len(ids)))
 
     @property
     def words(self) -> Mapping[str, Any]:
@@ -145,8 +157,8 @@ class Job:
         """The rows of a part of some clients' data, [clients, longest], and how many
         are real, [clients].
         """
-        ids = [self.ids[m] for m in members]
-        return self.tables.pad(self.data.parts[part], ids, self.device, torch.double)
+        data, ids = self.held(members)
+        return self.tables.pad(data.parts[part], ids, self.device, torch.double)
 
     def requested(self, wanted: Mapping[str, Tensor], local: ClientStack) -> Blocks:
         """The second download of some clients, by what each `wants`."""
@@ -178,8 +190,9 @@ class Job:
         )
         keep = self.method.keep_optimizer and self.training
         rates = {key: values[where] for key, values in self.rates.items()}
+        data, _ = self.held(members)
         return ClientStack(
-            self.source,
+            RowSource(data.x, data.y, data.task),
             self._tensors(members, where, shape),
             self.cohort.round,
             self.training,
@@ -194,10 +207,10 @@ class Job:
     def _tensors(
         self, members: Sequence[int], where: slice | Tensor, shape: Callable[[Tensor], Tensor]
     ) -> dict[str, Any]:
-        ids = [self.ids[m] for m in members]
+        data, ids = self.held(members)
         pad, dtype = self.tables.pad, self.method.net.dtype
-        rows, sizes = pad(self.data.train, ids, self.device, dtype)
-        validation, validation_sizes = pad(self.data.validation, ids, self.device, dtype)
+        rows, sizes = pad(data.train, ids, self.device, dtype)
+        validation, validation_sizes = pad(data.validation, ids, self.device, dtype)
         noise = [
             derive(seed, round, i, self.purpose, "noise")
             for seed, round, i in (self.origins[m] for m in members)

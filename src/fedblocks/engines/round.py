@@ -58,7 +58,7 @@ class Experiment:
         for group, method in self.methods.items():
             _check_schedules(method)
             check_untrained(method)
-            method.net.place(self.data.x.device)
+            method.net.place(self.data.device)
             for part in method.needs:
                 self._check_part(group, type(method).__name__, part)
 
@@ -88,19 +88,19 @@ class Experiment:
 
     def start(self) -> State:
         """The state before the first round."""
-        return initial_state(self.methods, self.data.clients, self.seed, self.data.x.device)
+        return initial_state(self.methods, self.data.clients, self.seed, self.data.device)
 
     @cached_property
     def beginnings(self) -> dict[str, Beginnings]:
         """What clients of each group start with."""
-        seed, device = self.seed, self.data.x.device
+        seed, device = self.seed, self.data.device
         return {group: Beginnings.of(one, seed, device) for group, one in self.methods.items()}
 
     @cached_property
     def frozen(self) -> FrozenRecord:
         """What is frozen in the models of all groups, as it is used here."""
         held = {group: beginnings.frozen for group, beginnings in self.beginnings.items()}
-        return FrozenRecord.of(self.methods, held, self.seed, self.data.x.device)
+        return FrozenRecord.of(self.methods, held, self.seed, self.data.device)
 
     def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
         """Some clients by group, each in the order of their ids."""
@@ -126,7 +126,7 @@ class Experiment:
 
     @cached_property
     def _unseen(self) -> Tensor:
-        return torch.tensor(list(self.unseen), dtype=torch.long, device=self.data.x.device)
+        return torch.tensor(list(self.unseen), dtype=torch.long, device=self.data.device)
 
     def job(
         self,
@@ -160,7 +160,7 @@ class Experiment:
         """Draw the batches of a coming round, which costs nothing while a GPU is busy
         with the one before.
         """
-        if self.data.x.device.type != "cuda":
+        if self.data.device.type != "cuda":
             return
         for group, ids in self.members(clients).items():
             method = self.methods[group]
@@ -187,7 +187,7 @@ CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags
 
 def _cohort_tensors(data: Federation, clients: Sequence[int]) -> CohortTensors:
     """Numbers, sizes and tags of some clients, on the device of their data."""
-    device = data.x.device
+    device = data.device
     ids = np.asarray(clients, dtype=np.int64)
     sizes = torch.tensor([len(data.train[i]) for i in clients], dtype=torch.double, device=device)
     tags = {
@@ -217,7 +217,7 @@ def run_round(
         with first_error():
             results[group] = ClientResults.of(job, engine.train(job, score))
     end = experiment.methods, state, results, experiment.share
-    pays = speculation.pays_on(experiment.data.x.device)
+    pays = speculation.pays_on(experiment.data.device)
     speculated = speculation.speculate(*end) if pays else None
     experiment.prefetch_batches(coming, state.round + 1)
     return close_round(*end) if speculated is None else speculated.settle(*end)

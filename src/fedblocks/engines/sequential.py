@@ -32,7 +32,7 @@ class Sequential:
 
     def runner(self, job: Job) -> StepRunner:
         """How the steps of a job are run."""
-        if not self.replay or job.device.type != "cpu":
+        if not self.replay or job.device.type != "cpu" or job.data.streamed:
             return step_by_step
         key = (id(job.method), job.purpose)
         return self.known.setdefault(key, Replayed(job.method, self.worth))

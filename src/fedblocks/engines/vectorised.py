@@ -37,7 +37,7 @@ class Vectorised:
 
     def runner(self, job: Job) -> StepRunner:
         """How the phases of a job are run: as recorded graphs where there is a GPU."""
-        if not self.graphs or job.device.type != "cuda":
+        if not self.graphs or job.device.type != "cuda" or job.data.streamed:
             return step_by_step
         # holds it, so the id stays its own
         return self.recorded.setdefault(id(job.method), Captured(job.method))

@@ -75,6 +75,8 @@ class Card(BaseModel):
     code: list[dict[str, str]] = []  # what defines the net and the method, where that is not ours
     class_names: list[str] = []  # of classes 0, 1, ..., where they have names
     columns: list[str] = []  # of a table, that the inputs are made of
+    # of an example that has several: names, shapes and types
+    fields: Annotated[dict[str, Any], AfterValidator(_of_bearable_length)] = {}
     # what is learned, and the metrics of the task on the same examples
     task: Annotated[str, AfterValidator(_known_task)] = "classification"
     metrics: dict[str, float | None] = {}

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedblocks.config.model import ALL
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
 from fedblocks.export.card import Card, Format, files_of
@@ -138,6 +139,7 @@ def _card(
         code=code,
         class_names=list(model.data.about.get("class_names", [])),
         columns=list(model.data.about.get("columns", [])),
+        fields=model.data.about.get(FIELDS, {}),
         versions={
             "fedblocks": version("fedblocks"),
             "torch": torch.__version__,

@@ -63,7 +63,7 @@ class Personal:
         for part in ("test", "validation", "train"):
             rows = self.data.parts[part][self.client][:most]
             if len(rows):
-                return Examples(part, self.data.x[rows], self.data.y[rows])
+                return Examples(part, self.data.inputs(rows), self.data.y[rows])
         raise UserError(f"client {self.client} has no examples", "choose a client with data")
 
 

@@ -37,7 +37,7 @@ def sides_of(
         population=data.clients,
         seed=seed,
         run=run,
-        device=data.x.device,
+        device=data.device,
         unseen=experiment.unseen,
         task=data.task,
     )

@@ -53,10 +53,10 @@ def _weights(
     """How much each query takes of each value: [..., queries, keys]."""
     scores = (query * (scale or 1 / math.sqrt(query.shape[-1]))) @ key.mT
     if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, -math.inf)
-    elif mask is not None:
-        scores = scores + mask
-    weights = scores.softmax(-1)
+        idle = ~mask.any(-1, keepdim=True)  # queries that may take nothing: they get zeros
+        weights = scores.masked_fill(~(mask | idle), -math.inf).softmax(-1).masked_fill(idle, 0)
+    else:
+        weights = (scores if mask is None else scores + mask).softmax(-1)
     return drop_out(weights, dropout, whole_channels=False) if dropout else weights
 
 

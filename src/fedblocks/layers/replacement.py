@@ -160,6 +160,16 @@ def switch(module: nn.Module, training: bool) -> None:
             part.training = True
 
 
+def statistics_of(module: nn.Module) -> list[str]:
+    """The names of the running statistics that training moves."""
+    norms = [
+        (f"{path}." if path else "")
+        for path, part in module.named_modules()
+        if isinstance(part, BatchNorm) and part.running_mean is not None
+    ]
+    return [path + name for path in norms for name in ("running_mean", "running_var")]
+
+
 def can_be_mapped(module: nn.Module) -> bool:
     """Whether this layer can be mapped over clients and padded examples change nothing in it;
     recurrent ones only in the plain form above.

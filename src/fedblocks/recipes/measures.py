@@ -60,7 +60,7 @@ def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
     prepared = prepare(run.config)
     with hardware(run.config):
         state = state_of(
-            checkpoint.load(run.folder / "checkpoints"), prepared.experiment.data.x.device
+            checkpoint.load(run.folder / "checkpoints"), prepared.experiment.data.device
         )
         _, report = run_round(prepared.experiment, state, prepared.clients, prepared.engine, part)
     return _mean_of_local(report)
@@ -69,7 +69,7 @@ def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
 def fine_tuned_accuracies(runs: Sequence[RunResult], part: Part) -> list[Numbers]:
     """The same of several runs that can be lanes of one."""
     prepared = [prepare(run.config) for run in runs]
-    device = prepared[0].experiment.data.x.device
+    device = prepared[0].experiment.data.device
     with hardware(runs[0].config):
         states = [state_of(checkpoint.load(run.folder / "checkpoints"), device) for run in runs]
         reports = score_together(prepared, states, part)

@@ -15,7 +15,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
-from fedblocks.engines.net_check.check import check_before_run
+from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
@@ -79,7 +79,7 @@ def look_over(
     spare = [text for method in methods for text in _spare_slots(method, clients)]
     warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
-    heads = head_notes([method.net for method in methods], federation.x)
+    heads = head_notes([method.net for method in methods], first_inputs(federation, 2))
     return _cohort(config, clients), [*heads, *_large_batches(experiment, federation), *notes]
 
 
@@ -88,11 +88,17 @@ def _check_nets(config: Config, experiment: Experiment) -> list[str]:
     should know of the others.
     """
     warnings = []
+    examples = first_inputs(experiment.data, EXAMPLES)
     for group, method in experiment.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
             vectorised = config.engine == "vectorised"
-            warnings.append(check_before_run(method.net, experiment.data.x, vectorised))
+            warnings.append(check_before_run(method.net, examples, vectorised))
     return [text for text in warnings if text]
+
+
+def first_inputs(federation: Federation, most: int) -> torch.Tensor:
+    """Some inputs, on which nets are tried."""
+    return federation.inputs(range(min(most, len(federation.x))))
 
 
 def _spare_slots(method: Method, clients: int) -> list[str]:

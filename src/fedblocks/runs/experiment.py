@@ -23,6 +23,8 @@ from fedblocks.data.targets import describe_targets, gaps_in_labels
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
+WITH_FIELDS = "Net.of(..., inputs=data.fields), for a module that takes these"
+
 
 def experiment_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
     """Every group of clients with its net and method; nets are tried on two examples."""
@@ -50,9 +52,10 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
     shape = tuple(federation.x.shape[1:])
     task = federation.task
     wanted = [2, *task.output_shape(federation.y, federation.classes)]
-    inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
+    inputs = f"inputs of shape {list(shape)} ({str(federation.input_type).removeprefix('torch.')})"
     try:
-        outputs = net(net.init(0), federation.x[:2].expand(2, *shape).cpu())
+        first = federation.inputs(range(min(2, len(federation.x))))
+        outputs = net(net.init(0), first.expand(2, *shape).cpu())
     except LogitsError as error:
         raise NetError(error.message, say_where(error.entries, wanted[-1])) from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
@@ -74,7 +77,9 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
 
 def _other_inputs(federation: Federation) -> str:
     """What to do where a net cannot take its inputs."""
-    if federation.x.is_floating_point():
+    if federation.fields is not None:
+        return f"each example has {', '.join(federation.fields.labels)}: {WITH_FIELDS}"
+    if federation.input_type.is_floating_point:
         return "choose a net for inputs of this shape"
     return (
         "whole numbers are tokens, for a net that begins with an embedding; for measurements use "

@@ -172,7 +172,7 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
         return prepared.experiment.start(), []
     loaded = checkpoint.load(folder.checkpoints, folder.store.last_round() or 0)
     notes = [Note(f"passed over a checkpoint: {reason}", "warning") for reason in loaded.skipped]
-    state = state_of(loaded, prepared.experiment.data.x.device)
+    state = state_of(loaded, prepared.experiment.data.device)
     if _layout(state.server) != _layout(prepared.experiment.start().server):
         fix = "use the version of the program, and of the method, that started the run"
         raise CheckpointError(

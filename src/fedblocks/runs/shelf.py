@@ -56,7 +56,7 @@ class Shelf:
             if (
                 _same(read.x, fresh.x)
                 and _same(read.y, fresh.y)
-                and there.x.device.type == device.type
+                and there.device.type == device.type
             ):
                 return replace(fresh, x=there.x, y=there.y)
         return fresh.to(device)

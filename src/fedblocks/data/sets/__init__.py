@@ -12,9 +12,11 @@ from fedblocks.data.sets import (
     corpora,
     femnist,
     har,
+    hugging_face,
     idx,
     leaf_text,
     own,
+    parquet,
     realworld,
     stl10,
     tff,
@@ -35,6 +37,8 @@ SETS: dict[str, DataSet] = {
     **leaf_text.SETS,
     **tff.SETS,
     **own.SETS,
+    **parquet.SETS,
+    **hugging_face.SETS,
 }
 
 

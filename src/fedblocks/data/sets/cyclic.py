@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
-from fedblocks.data.arrays import as_inputs, as_targets
+from fedblocks.data.arrays import Inputs, as_inputs, as_targets
 from fedblocks.data.federation import Federation
-from fedblocks.data.joining import Pair
 from fedblocks.data.partition import rows_of_classes
 from fedblocks.data.rows import Ints, Rows
 
@@ -29,7 +28,13 @@ def label_groups(labels: int, per_group: int) -> list[list[int]]:
     return [[(j + k) % labels for k in range(per_group)] for j in range(groups)]
 
 
-def cyclic(train: Pair, test: Pair, clients: int, per_group: int, seed: int = 0) -> Federation:
+def cyclic(
+    train: tuple[Inputs, Inputs],
+    test: tuple[Inputs, Inputs],
+    clients: int,
+    per_group: int,
+    seed: int = 0,
+) -> Federation:
     """One data set over clients in label groups (Liang et al., 2022); the tag `operation` is a
     client's group.
 
@@ -89,7 +94,7 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     """
     if not federations:
         raise DataError("there are no federations", "give at least one")
-    parts = list(federations.values())
+    parts = [own.compact() if own.streamed else own for own in federations.values()]
     dims, classes = {own.x.dim() for own in parts}, {own.classes for own in parts}
     if len(dims) > 1 or len(classes) > 1 or len({tuple(sorted(own.tags)) for own in parts}) > 1:
         raise DataError(
@@ -107,7 +112,9 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     return Federation(
         x=torch.cat([pad_to(own.x, shape) for own in parts]),
         y=torch.cat([own.y for own in parts]),
-        **rows,
+        train=rows["train"],
+        validation=rows["validation"],
+        test=rows["test"],
         classes=parts[0].classes,
         task=parts[0].task,
         names=[f"{name}/{client}" for name, own in federations.items() for client in own.names],

@@ -95,7 +95,7 @@ class Lanes:
             (experiment.methods, state, own, experiment.share)
             for experiment, state, own in zip(self.experiments, states, results, strict=True)
         ]
-        device = self.experiments[0].data.x.device
+        device = self.experiments[0].data.device
         speculated = speculate_lanes(ends) if speculation.pays_on(device) else [None] * len(ends)
         for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
             experiment.prefetch_batches(ids, state.round + 1)

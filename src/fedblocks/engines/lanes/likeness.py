@@ -40,6 +40,8 @@ def _differ(first: Experiment, other: Experiment) -> str | None:
     if reason:
         return reason
     one, two = first.data, other.data
+    if one.streamed or two.streamed:
+        return "their inputs are read from a file as needed"
     if one.x.shape[1:] != two.x.shape[1:] or one.tags.keys() != two.tags.keys():
         return "their data have other shapes or tags"
     if one.about.get("vocabulary") != two.about.get("vocabulary"):

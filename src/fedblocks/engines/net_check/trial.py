@@ -152,6 +152,8 @@ def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
         )
     draw = torch.Generator().manual_seed(SEED)
     shape = (sum(SIZES), *sizes)
+    if net.fields is not None:  # 0 and 1 are tokens, and say of a mask what is there
+        return torch.randint(0, 2, shape, generator=draw).to(net.fields.dtype)
     layers = net.template.modules()
     first = next(m for m in layers if any(True for _ in m.parameters(recurse=False)))
     if isinstance(first, nn.Embedding | nn.EmbeddingBag):
@@ -169,7 +171,8 @@ def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
         twin = _twin(net, net.dtype)
         inputs = x
     dtypes = {name: value.dtype for name, value in twin.constants.items()}
-    twin.set_constants({name: value.to(dtypes[name]) for name, value in net.constants.items()})
+    kept = {**net.base, **net.constants}  # a frozen base is a constant of the twin
+    twin.set_constants({name: value.to(dtypes[name]) for name, value in kept.items()})
     return twin, inputs
 
 

@@ -113,7 +113,7 @@ class ClientSide:
 
     @property
     def _device(self) -> torch.device:
-        return self.experiment.data.x.device
+        return self.experiment.data.device
 
     def answer(self, message: Wire) -> Wire:
         """Return the client's answer to a message; an apology if it cannot do what it is asked."""

@@ -114,7 +114,7 @@ class Service:
             population=data.clients,
             seed=config.seed,
             run=job.spec.run,
-            device=data.x.device,
+            device=data.device,
             share=job.share,
             unseen=prepared.unseen,
             task=data.task,

@@ -166,9 +166,10 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
 
 def _labels(story: Story, federation: Federation, numbers: Numbers, number: int) -> Chart:
     shares, classes = label_shares(federation, numbers.clients)
+    names = federation.about.get("class_names") or list(map(str, range(federation.classes)))
     trace: dict[str, Any] = {
         "type": "heatmap",
-        "x": [str(c) for c in classes],
+        "x": [names[c] for c in classes],
         "y": _names(story, numbers.clients),
         "z": _cells(shares),
         "zmin": 0,
@@ -183,7 +184,7 @@ def _labels(story: Story, federation: Federation, numbers: Numbers, number: int)
         "Shares of the labels among each client's training examples, clients in the same "
         "order as beside."
     )
-    columns = ["client", *(f"label {c}" for c in classes)]
+    columns = ["client", *(f"label {names[c]}" for c in classes)]
     title = "Labels of the same clients"
     layout = _square(numbers.clients)
     return Chart.of(f"labels-{number}", title, note, columns, rows, data=[trace], layout=layout)

@@ -40,9 +40,7 @@ def worth_it(prepared: Sequence[Prepared]) -> bool:
 
 def is_mapped(prepared: Prepared) -> bool:
     """Whether a run would not rather be done client by client, as one with a large net on a GPU."""
-    return prepared.experiment.data.x.device.type != "cuda" or isinstance(
-        prepared.engine, Vectorised
-    )
+    return prepared.experiment.data.device.type != "cuda" or isinstance(prepared.engine, Vectorised)
 
 
 def fits(prepared: Sequence[Prepared]) -> bool:

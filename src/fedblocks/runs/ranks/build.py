@@ -167,7 +167,7 @@ def _device(config: Config) -> tuple[torch.device, str]:
 def _choose_engine(ranks: Ranks, prepared: Prepared) -> tuple[Engine, str]:
     """The engine that the first rank chooses for all: as configured, or by its own trial."""
     config, experiment = prepared.config, prepared.experiment
-    device = experiment.data.x.device
+    device = experiment.data.device
     ends: list[Engine] = []
 
     def at_first() -> Any:

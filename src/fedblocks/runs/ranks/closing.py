@@ -37,7 +37,7 @@ def close_together(
             method,
             admitted.get(group),
             [part.get(group) for part in said],
-            experiment.data.x.device,
+            experiment.data.device,
         )
         for group, method in experiment.methods.items()
         if any(group in part for part in said)

@@ -53,7 +53,7 @@ class RankExperiment(Experiment):
         return own
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
-        device = self.data.x.device
+        device = self.data.device
         ids = np.asarray(clients, dtype=np.int64)
         tags = {n: torch.from_numpy(np.array(v[ids])).to(device) for n, v in self.data.tags.items()}
         return Cohort(

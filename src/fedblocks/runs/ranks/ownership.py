@@ -45,4 +45,5 @@ def part_of(federation: Federation, own: np.ndarray[Any, np.dtype[np.bool_]]) ->
     rows: dict[str, Any] = {
         part: held.where(own[held.owners]) for part, held in federation.parts.items()
     }
-    return replace(federation, **rows).compact()
+    part = replace(federation, **rows)
+    return part if part.streamed else part.compact()

@@ -162,7 +162,7 @@ def _last_state(ranks: Ranks, folder: RunFolder | None, run: RankRun) -> tuple[S
         return start, notes
     place = (folder.checkpoints, folder.store.last_round() or 0) if folder is not None else None
     loaded, skipped = scattered_state(ranks, run.experiment.owners, place)
-    state = state_of(loaded, run.experiment.data.x.device)
+    state = state_of(loaded, run.experiment.data.device)
     if state.server.keys() != start.server.keys():
         fix = "use the version of the program, and of the method, that started the run"
         message = f"the checkpoint of round {state.round} holds other blocks than the method has"

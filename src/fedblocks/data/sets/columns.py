@@ -1,0 +1,129 @@
+"""A pool of rows from typed columns, as parquet files and Hugging Face data sets have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.arrays import about_fields, as_rows, as_targets
+from fedblocks.data.pools import DataPool
+from fedblocks.data.sets.own import number_labels
+from fedblocks.data.user_ids import user_ids
+
+Column = npt.NDArray[Any]  # [rows, ...]; of words, objects
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a table are for."""
+
+    label: str  # of numbers and several labels, names with commas between them
+    user: str  # of a column that need not be there
+    inputs: tuple[str, ...] = ()  # none: all others
+    task: Task = CLASSIFICATION
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns of the targets."""
+        if self.task.of_classes:
+            return (self.label,)
+        return tuple(part.strip() for part in self.label.split(","))
+
+    def others(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the inputs."""
+        return self.inputs or tuple(n for n in names if n not in (*self.targets, self.user))
+
+    def check(self, where: str, names: Sequence[str]) -> None:
+        """Refuse columns that a table does not have."""
+        check_columns(where, (*self.targets, *self.others(names)), names)
+        if not self.others(names):
+            raise DataError(f"{where} has no column of inputs", "name them with `columns`")
+
+
+def check_columns(where: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse names of columns that a table does not have."""
+    for name in wanted:
+        if name not in names:
+            raise DataError(f'{where} has no column "{name}"', nearest(name, names))
+
+
+def pool_of_columns(
+    where: str,
+    columns: Mapping[str, Column],
+    roles: Roles,
+    about: Mapping[str, Any],
+    class_names: Sequence[str] = (),
+) -> DataPool:
+    """Rows of the named columns; `class_names` where labels are numbers that stand for words."""
+    chosen = roles.others(list(columns))
+    x, fields = inputs_of(where, {name: columns[name] for name in chosen})
+    y, names = _targets(where, [columns[name] for name in roles.targets], roles, class_names)
+    count = y.shape[-1] if not roles.task.of_classes else len(names) or int(y.max()) + 1
+    users = user_ids(columns[roles.user]) if roles.user in columns else None
+    known = {"columns": list(chosen), "class_names": names, **fields}
+    return DataPool(x, y, count, users=users, about={**about, **known}, task=roles.task)
+
+
+def inputs_of(where: str, columns: Mapping[str, Column]) -> tuple[Tensor, dict[str, Any]]:
+    """One tensor for the inputs: features side by side, one array as it is, or several fields."""
+    arrays = {name: _numbers(where, name, column) for name, column in columns.items()}
+    if len(arrays) == 1:
+        (only,) = arrays.values()
+        return as_rows(only[:, None] if only.ndim == 1 else only, len(only))[0], {}
+    if all(array.ndim == 1 for array in arrays.values()):
+        features = np.stack([array.astype(np.float64) for array in arrays.values()], 1)
+        return as_rows(features, len(features))[0], {}
+    x, fields = as_rows(arrays, len(next(iter(arrays.values()))))
+    return x, about_fields(fields)
+
+
+def _numbers(where: str, name: str, column: Column) -> Column:
+    """A column of numbers, all of one shape and none of them missing."""
+    if column.dtype != object and column.dtype.kind in "fiub":
+        return column
+    first = next((value for value in column if value is not None), None)
+    if first is None or len(column) != sum(value is not None for value in column):
+        row = next(row for row, value in enumerate(column) if value is None)
+        raise DataError(f'row {row} of "{name}" in {where} has no value', "fill it or remove it")
+    if isinstance(first, str):
+        fix = "turn words into numbers (a tokenizer), or name the columns of inputs with `columns`"
+        raise DataError(f'the column "{name}" of {where} holds words', fix)
+    if len({np.shape(value) for value in column}) > 1:
+        fix = 'bring them to one length, for texts by tokenizer(..., padding="max_length")'
+        raise DataError(f'the rows of "{name}" in {where} are of unlike length', fix)
+    return np.stack([np.asarray(value) for value in column])
+
+
+def _targets(
+    where: str, columns: Sequence[Column], roles: Roles, class_names: Sequence[str]
+) -> tuple[Tensor, list[str]]:
+    """Targets, and what classes or outputs are called."""
+    if not roles.task.of_classes:
+        arrays = [_known(column) for column in columns]
+        flat = np.concatenate([a if a.ndim == 2 else a[:, None] for a in arrays], 1)
+        names = list(roles.targets) if len(roles.targets) == flat.shape[1] else list(class_names)
+        return as_targets(flat, roles.task), names
+    (column,) = columns
+    if column.dtype == object and isinstance(column[0], str):
+        missing = next((row for row, value in enumerate(column) if not value), None)
+        if missing is not None:
+            message = f'there is no value in column "{roles.label}", row {missing} of {where}'
+            raise DataError(message, "fill it, or remove the row")
+        labels, words = number_labels([str(value) for value in column])
+        return torch.from_numpy(labels), words
+    return as_targets(_numbers(where, roles.label, column), roles.task), list(class_names)
+
+
+def _known(column: Column) -> Column:
+    """Numbers; NaN where one is not known."""
+    if column.dtype != object:
+        return column.astype(np.float64)
+    return np.array([np.nan if value is None else value for value in column], dtype=np.float64)

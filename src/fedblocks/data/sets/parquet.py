@@ -1,0 +1,93 @@
+"""Parquet files with a column for the user, read by pyarrow."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.options import Help
+from fedblocks.core.requirements import require_packages
+from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.options import checked
+from fedblocks.data.pools import DataPool, DataSet
+from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
+
+
+@checked
+def parquet_table(
+    path: Annotated[str, Help("a parquet file, or a folder of such")],
+    label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
+    user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
+    columns: Annotated[tuple[str, ...], Help("the columns of inputs; default: all others")] = (),
+    task: Task = CLASSIFICATION,
+) -> DataPool:
+    """Features [rows, columns] of a parquet file; a column of lists is an array [rows, ...], and
+    several such are the fields of an example.
+    """
+    roles = Roles(label, user, tuple(columns), task)
+    names = column_names(path)
+    roles.check(path, names)
+    held = user if user in names else ""
+    wanted = [*roles.targets, *([held] if held else []), *roles.others(names)]
+    about = {"name": "parquet", "path": path}
+    return pool_of_columns(path, read_parquet(path, wanted), roles, about)
+
+
+def column_names(path: str) -> list[str]:
+    """The columns of a file."""
+    return [str(name) for name in _open(path).schema.names]
+
+
+def read_parquet(path: str, names: list[str]) -> dict[str, Column]:
+    """Some columns of a file; the others are not read."""
+    try:
+        table = _open(path).to_table(columns=list(dict.fromkeys(names)))
+        columns = {name: as_column(table.column(name)) for name in table.column_names}
+    except DataError:
+        raise
+    except Exception as error:  # whatever a damaged file leads to
+        raise DataError(
+            f"{path} cannot be read as parquet: {error}", "it is damaged or cut short: get it again"
+        ) from error
+    if not len(table):
+        raise DataError(f"{path} has no rows", "give a table with at least one row")
+    return columns
+
+
+def as_column(values: Any) -> Column:
+    """A column of pyarrow as an array; rows that are words, lists or missing are objects."""
+    plain = values.combine_chunks() if hasattr(values, "combine_chunks") else values
+    kind = str(plain.type)
+    is_number = kind.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
+    if is_number and not plain.null_count:
+        return np.asarray(plain.to_numpy(zero_copy_only=False))
+    column = np.empty(len(plain), dtype=object)
+    column[:] = plain.to_pylist()
+    return column
+
+
+def _open(path: str) -> Any:
+    require_packages("a parquet file", "parquet", "pyarrow")
+    if not Path(path).exists():
+        raise DataError(f"{path} does not exist", "check the path")
+    try:
+        return import_module("pyarrow.dataset").dataset(path, format="parquet")
+    except Exception as error:
+        raise DataError(
+            f"{path} cannot be read as parquet: {error}", "give a file that ends in .parquet"
+        ) from error
+
+
+SETS = {
+    "parquet": DataSet(
+        "parquet",
+        parquet_table,
+        None,
+        "features",
+        "your own parquet file, with a column for the user if there is one",
+    ),
+}
