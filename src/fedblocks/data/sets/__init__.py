@@ -8,6 +8,7 @@ from typing import Any
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.data.pools import DataSet
 from fedblocks.data.sets import (
+    angles,
     cifar,
     corpora,
     femnist,
@@ -15,6 +16,7 @@ from fedblocks.data.sets import (
     idx,
     leaf_text,
     own,
+    parkinsons,
     realworld,
     stl10,
     tff,
@@ -29,8 +31,10 @@ SETS: dict[str, DataSet] = {
     **femnist.SETS,
     **stl10.SETS,
     **har.SETS,
+    **angles.SETS,
     **realworld.SETS,
     **wisdm.SETS,
+    **parkinsons.SETS,
     **corpora.SETS,
     **leaf_text.SETS,
     **tff.SETS,
