@@ -16,6 +16,7 @@ from fedblocks.data.sets import (
     idx,
     leaf_text,
     own,
+    own_texts,
     parkinsons,
     realworld,
     stl10,
@@ -39,6 +40,7 @@ SETS: dict[str, DataSet] = {
     **leaf_text.SETS,
     **tff.SETS,
     **own.SETS,
+    **own_texts.SETS,
 }
 
 
