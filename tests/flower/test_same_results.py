@@ -27,6 +27,7 @@ from fedblocks.testing.compare import Leaves, differences, report_leaves, state_
 from fedblocks.testing.extras import normed_net
 from fedblocks.testing.federations import without_training_rows
 from fedblocks.testing.rounds import run
+from fedblocks.testing.sequences import sequence_example
 from fedblocks.testing.starts import STARTS
 from fedblocks.testing.tasks import federations
 
@@ -65,10 +66,17 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(
     assert_the_same(example.experiment, example.cohorts(), tmp_path)
 
 
+EIGHT = ["fedavg", "fedper", "ditto", "fedem", "pfedmb", "fedmn", "flow_v2", "modfl"]
+
+
+@pytest.mark.parametrize("name", EIGHT)
+def test_messages_give_the_same_where_each_step_has_a_label(name: str, tmp_path: Path) -> None:
+    example = sequence_example(EXAMPLES[name]())
+    assert_the_same(example.experiment, example.cohorts(), tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["numbers", "labels"])
-@pytest.mark.parametrize(
-    "name", ["fedavg", "fedper", "ditto", "fedem", "pfedmb", "fedmn", "flow_v2", "modfl"]
-)
+@pytest.mark.parametrize("name", EIGHT)
 def test_messages_give_the_same_where_numbers_or_several_labels_are_learned(
     name: str, kind: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets import SETS
 from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
 from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
+from fedblocks.data.synthetic_tasks import diagnoses, tagged_words, truck_ranges
 
 # A function that returns a Pool or a Federation may be added as it is: DATASETS["trucks"] =
 # load_trucks.
@@ -33,6 +34,19 @@ DATASETS: dict[str, DataSet | Callable[..., DataPool | Federation]] = {
     ),
     "markov": DataSet(
         "markov", markov, None, "tokens", "synthetic: token sequences, a Markov chain per topic"
+    ),
+    "truck_ranges": DataSet(
+        "truck_ranges",
+        truck_ranges,
+        None,
+        "features",
+        "synthetic: numbers, trucks in groups",
+    ),
+    "diagnoses": DataSet(
+        "diagnoses", diagnoses, None, "features", "synthetic: several labels, hospitals in groups"
+    ),
+    "tagged_words": DataSet(
+        "tagged_words", tagged_words, None, "tokens", "synthetic: a label for each word of a text"
     ),
     **SETS,
 }
@@ -63,6 +77,7 @@ __all__ = [
     "Rows",
     "alike",
     "dataset",
+    "diagnoses",
     "digits",
     "digits_pool",
     "gaussian",
@@ -70,5 +85,7 @@ __all__ = [
     "joint_pool",
     "markov",
     "next_token_windows",
+    "tagged_words",
+    "truck_ranges",
     "waves",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.data.pools import DataSet
 from fedblocks.data.sets import (
+    angles,
     cifar,
     corpora,
     femnist,
@@ -16,6 +17,8 @@ from fedblocks.data.sets import (
     idx,
     leaf_text,
     own,
+    own_texts,
+    parkinsons,
     parquet,
     realworld,
     stl10,
@@ -31,14 +34,17 @@ SETS: dict[str, DataSet] = {
     **femnist.SETS,
     **stl10.SETS,
     **har.SETS,
+    **angles.SETS,
     **realworld.SETS,
     **wisdm.SETS,
+    **parkinsons.SETS,
     **corpora.SETS,
     **leaf_text.SETS,
     **tff.SETS,
     **own.SETS,
     **parquet.SETS,
     **hugging_face.SETS,
+    **own_texts.SETS,
 }
 
 
