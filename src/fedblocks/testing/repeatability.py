@@ -4,6 +4,8 @@ depend on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from fedblocks.core.blocks import PerClient, Pool, ServerOnly, server_name
@@ -28,12 +30,12 @@ from fedblocks.testing.rounds import ENGINES, run
 from fedblocks.testing.storage import from_bytes, to_bytes
 
 
-def engines_agree(example: Example) -> list[LearningProblem]:
+def engines_agree(example: Example, chunks: Sequence[int] = (1, 4, 64)) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
     expected = _everything(example, Sequential())
     tolerance = close(example.experiment())
     failures: list[LearningProblem] = []
-    for chunk in (1, 4, 64):
+    for chunk in chunks:
         other = _everything(example, Vectorised(chunk=chunk))
         sentences = differences(other, expected, tolerance)
         failures += problems(sentences, f"vectorised (chunk={chunk}) against sequential")
