@@ -3,7 +3,7 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
 CODE := src tests mutants $(wildcard examples)
 
-.PHONY: help quickstart test test-flower soak mutants reliability lint docs bench clean
+.PHONY: help quickstart test pytest test-flower soak mutants reliability lint style types docs bench clean
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
@@ -27,7 +27,11 @@ test test-flower soak: export PYTHONDONTWRITEBYTECODE =
 # One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
 WORKERS := -rs -n 3 --dist loadfile --no-loadscope-reorder
 
-test: lint
+# Types are checked while the tests run: mypy takes one core for a minute, and tests often wait.
+test: style
+	@$(MAKE) --no-print-directory -j 2 types pytest
+
+pytest: .venv/.dev
 	.venv/bin/python -m pytest -q $(WORKERS)
 
 test-flower: .venv/.flower
@@ -48,9 +52,13 @@ reliability: .venv/.flower
 	.venv/bin/python docs/faults.py
 	.venv/bin/python docs/generate.py
 
-lint: .venv/.dev
+lint: style types
+
+style: .venv/.dev
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/ruff format --check -q $(CODE)
+
+types: .venv/.dev
 	.venv/bin/mypy --strict src
 
 # Warnings end the build, and every link of the finished site is followed; neither needs a network.

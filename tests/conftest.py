@@ -10,24 +10,31 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# the first ones mostly wait, and the others have the cores meanwhile
+# the first mostly waits, and the second has its core meanwhile; the others by their seconds of CPU
 LONGEST = (
     "flower/test_deployment.py",
+    "contract/test_contract.py",
+    "contract/test_adapters.py",
     "docs/test_site.py",
+    "contract/test_starts.py",
     "runs/test_way_in.py",
     "cli/test_new.py",
+    "nets/test_zoo.py",
+    "export/test_export.py",
     "flower/test_foreign_app.py",
     "flower/test_service.py",
-    "runs/test_resume.py",
+    "flower/test_superlink.py",
+    "contract/test_engines_agree.py",
+    "engines/test_lanes.py",
+    "docs/test_site_examples.py",
     "recipes/test_halving.py",
+    "runs/test_resume.py",
     "cli/test_quickstart.py",
+    "cli/test_commands.py",
+    "docs/test_notebooks.py",
     "data/sets/test_real_images.py",
     "oracles/test_stored_runs.py",
     "browser/test_report_page.py",
-    "flower/test_superlink.py",
-    "docs/test_notebooks.py",
-    "contract/test_contract.py",
-    "contract/test_starts.py",
 )
 
 

@@ -19,11 +19,11 @@ from flwr.supercore import constant as core
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedblocks.flower.gateway import members
+from fedblocks.flower.gateway import members, owners
 from fedblocks.flower.gateway.answers import PASSED, REFUSED
 from fedblocks.flower.gateway.limits import MIB
+from fedblocks.flower.gateway.owners import owner_of
 from fedblocks.flower.gateway.requests import ROUTES, UNKEYED
-from fedblocks.flower.gateway.superlink import owner_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
@@ -523,7 +523,17 @@ def test_all_routes_of_the_inner_port_are_for_the_servers_own_user(
     assert (log.count('list-runs HTTP/1.1" 200') == 1) == defended  # our own
 
 
-def test_the_kernel_names_the_owner_of_open_sockets_only() -> None:
+def test_a_kernel_that_is_asked_for_one_socket_needs_no_table(monkeypatch) -> None:
+    monkeypatch.setattr(owners, "owner_in_tables", lambda *_: pytest.fail("the table was read"))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as mine,
+    ):
+        assert owner_of(mine.getsockname(), listener.getsockname()) == os.getuid()
+
+
+@pytest.mark.parametrize("owner_of", [owner_of, owners.owner_in_tables])
+def test_the_kernel_names_the_owner_of_open_sockets_only(owner_of) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with socket.create_connection(listener.getsockname()) as mine:
             theirs, address = listener.accept()

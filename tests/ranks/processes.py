@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,8 @@ import torch
 from fedblocks.runs.result import load_run
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing.compare import differences, state_leaves
+
+from .warm import WarmProcess
 
 PLAYERS = Path(__file__).with_name("players.py")
 PLAIN = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -33,35 +33,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_ranks(
-    count: int, *command: str, port: int | None = None, by_rank: Any = None, **more: str
-) -> list[subprocess.Popen[str]]:
-    """So many ranks of `python COMMAND`; `by_rank` says what else the command of each has."""
+def start_ranks(count: int, *words: str, port: int | None = None, **more: str) -> list[WarmProcess]:
+    """So many ranks of a script."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or free_port())}
-    processes = []
-    for rank in range(count):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank)}
-        words = [*command, *(by_rank(rank) if by_rank else [])]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, *words],
-                env={
-                    **os.environ,
-                    "OMP_NUM_THREADS": "1",
-                    "PYTHONUNBUFFERED": "1",
-                    **where,
-                    **own,
-                    **more,
-                },
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    return processes
+    ranks = [{"RANK": str(n), "WORLD_SIZE": str(count), "LOCAL_RANK": str(n)} for n in range(count)]
+    return [WarmProcess(words, {**os.environ, **PLAIN, **where, **own, **more}) for own in ranks]
 
 
-def end_ranks(processes: Sequence[subprocess.Popen[str]], seconds: float = 120) -> list[Any]:
+def end_ranks(processes: Sequence[WarmProcess], seconds: float = 120) -> list[Any]:
     """Exit code, output and errors of each; none may hang."""
     ends = []
     try:

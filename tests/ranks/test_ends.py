@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 from fedblocks.runs.result import load_run
@@ -13,12 +12,13 @@ from fedblocks.runs.run import resume, run
 
 from .players import LONG, long_config
 from .processes import PLAYERS, end_ranks, start_ranks, unlike
+from .warm import WarmProcess
 
 
-def start(count: int, folder: Path, **more: str) -> list[subprocess.Popen[str]]:
+def start(count: int, folder: Path, **more: str) -> list[WarmProcess]:
     """Ranks of a long run, once its third round is on record."""
     processes = start_ranks(count, str(PLAYERS), LONG, str(folder), **more)
-    for line in processes[0].stdout or ():
+    for line in processes[0].stdout:
         if "round 3/" in line:
             break
     return processes
@@ -81,10 +81,9 @@ def test_a_rank_that_does_not_answer_ends_the_others_after_the_time_they_were_gi
     assert load_run(tmp_path / "run").status == "failed"
 
 
-def end_stopped(processes: list[subprocess.Popen[str]]) -> None:
+def end_stopped(processes: list[WarmProcess]) -> None:
     for process in processes:
         process.kill()
         process.wait()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        process.stdout.close()
+        process.stderr.close()

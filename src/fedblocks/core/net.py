@@ -112,7 +112,7 @@ class Net:
     def init(self, seed: int) -> Params:
         """All tensors at the start, a function of the seed alone."""
         with seeded(seed):
-            module = mappable(self.make())
+            module = self.make()  # its tensors have the names of the template's
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return {name: tensors[name].detach().clone().to(self.dtype) for name in self.names}
 

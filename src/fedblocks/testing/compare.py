@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,12 +38,16 @@ def _leaves(where: str, blocks: Blocks) -> Leaves:
 
 
 def judged(
-    experiment: Experiment, state: State, engine: Engine, clients: list[int] | None = None
+    experiment: Experiment,
+    state: State,
+    engine: Engine,
+    clients: list[int] | None = None,
+    kinds: Sequence[bool] = (False, True),
 ) -> Leaves:
     """How all models of all clients do, for clients that took part and for clients that join."""
     who = list(range(experiment.data.clients)) if clients is None else clients
     leaves: Leaves = {}
-    for joining in (False, True):
+    for joining in kinds:
         for view, scores in evaluate(experiment, state, who, engine, joining=joining).items():
             model = f'view "{view}"' + (" of a joining client" if joining else "")
             leaves |= {
@@ -88,7 +93,7 @@ def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:
     if tolerance and bool((gap <= tolerance * (1 + b.double().abs())).all()):
         return ""
     worst = int(gap.argmax())
-    at = [int(i) for i in torch.unravel_index(gap.argmax(), gap.shape)] if gap.dim() else []
+    at = [int(i) for i in np.unravel_index(worst, gap.shape)] if gap.dim() else []
     values = f"{a.flatten()[worst].item():.6g} instead of {b.flatten()[worst].item():.6g}"
     return f"{place}: differs by up to {gap.max().item():.2g}, at {at}: {values}"
 

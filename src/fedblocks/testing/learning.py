@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ def _scores_of(example: Example, federation: Federation, client: int) -> Leaves:
 
 def no_dead_knobs(example: Example) -> list[LearningProblem]:
     """Every numeric option, sizes of pools included, changes how the models do."""
-    usual = _outcome(example, {})
+    usual = list(_outcomes(example, {}))
     return [
         LearningProblem(f"{name} = {_brief(value)} {reason}", name)
         for name, value in _knobs(example).items()
@@ -68,31 +68,41 @@ def _brief(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _deadness(example: Example, name: str, value: Any, usual: Leaves) -> str:
+def _deadness(example: Example, name: str, value: Any, usual: Sequence[Leaves]) -> str:
     partner = NEEDS.get(name)
-    before = _outcome(example, partner) if partner else usual
+    before = _outcomes(example, partner) if partner else usual
     try:
-        after = _outcome(example, {**(partner or {}), name: value})
+        after = _outcomes(example, {**(partner or {}), name: value})
+        # a switch may save traffic and nothing else; a number may not
+        is_felt = any(
+            differences(_felt(ours, value), _felt(theirs, value), FELT)
+            for ours, theirs in zip(after, before)
+        )
     except Exception as error:
         return f"cannot be run ({type(error).__name__}: {error}); name another value in `others`"
-    if not isinstance(value, bool):  # a switch may save traffic and nothing else; a number may not
-        before = {place: v for place, v in before.items() if place != TRAFFIC}
-        after = {place: v for place, v in after.items() if place != TRAFFIC}
     now = next(iter(example.methods().values())).options()[name]
-    return "" if differences(after, before, FELT) else f"gives the same models as {name} = {now}"
+    return "" if is_felt else f"gives the same models as {name} = {now}"
 
 
-def _outcome(example: Example, changes: Mapping[str, Any]) -> Leaves:
-    """How the models do after some rounds with some options changed (losses, which
-    every change moves), and traffic.
+def _felt(outcome: Leaves, value: Any) -> Leaves:
+    counts = isinstance(value, bool)
+    return {place: v for place, v in outcome.items() if counts or place != TRAFFIC}
+
+
+def _outcomes(example: Example, changes: Mapping[str, Any]) -> Iterator[Leaves]:
+    """How the models do with some options changed (losses, which every change moves), and
+    traffic: piece by piece, so that who sees a difference need not go on.
     """
-    experiment = example.experiment(**changes)
-    done = run(experiment, Vectorised(), example.cohorts())
-    scores = judged(experiment, done.last, Vectorised())
-    losses = {place: counts[2] for place, counts in scores.items()}
-    ways = [way for report in done.reports for way in (report.bytes_down, report.bytes_up)]
-    totals = [sum(sum(row.values()) for row in way.values()) for way in ways]
-    return {**losses, TRAFFIC: torch.tensor(totals)}
+    experiment, totals = example.experiment(**changes), []
+    state = experiment.start()
+    for clients in example.cohorts():
+        state, report = run_round(experiment, state, clients, Vectorised())
+        ways = report.bytes_down, report.bytes_up
+        totals += [sum(sum(row.values()) for row in way.values()) for way in ways]
+        for joining in (False, True):
+            scores = judged(experiment, state, Vectorised(), kinds=[joining])
+            losses = {place: counts[2] for place, counts in scores.items()}
+            yield {**losses, TRAFFIC: torch.tensor(totals)}
 
 
 def _knobs(example: Example) -> dict[str, Any]:

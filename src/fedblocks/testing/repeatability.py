@@ -30,19 +30,19 @@ from fedblocks.testing.storage import from_bytes, to_bytes
 
 def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
-    expected = _everything(example, Sequential())
-    tolerance = close(example.experiment())
+    plain = example.experiment()
+    expected = _everything(example, plain, Sequential())
     failures: list[LearningProblem] = []
     for chunk in (1, 4, 64):
-        other = _everything(example, Vectorised(chunk=chunk))
-        sentences = differences(other, expected, tolerance)
+        other = _everything(example, example.experiment(), Vectorised(chunk=chunk))
+        sentences = differences(other, expected, close(plain))
         failures += problems(sentences, f"vectorised (chunk={chunk}) against sequential")
     return failures
 
 
-def _everything(example: Example, engine: Engine) -> Leaves:
-    done = run(example.experiment(), engine, example.cohorts(), score="test")
-    leaves = {**state_leaves(done.last), **judged(done.experiment, done.last, engine)}
+def _everything(example: Example, experiment: Experiment, engine: Engine) -> Leaves:
+    done = run(experiment, engine, example.cohorts(), score="test")
+    leaves = {**state_leaves(done.last), **judged(experiment, done.last, engine)}
     for number, report in enumerate(done.reports):
         own = report_leaves(report)
         own["refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
@@ -151,18 +151,16 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
 def padding(example: Example) -> list[LearningProblem]:
     """What stands in padded rows reaches nothing: 0 or 1000, the first label or the last."""
     plain = example.experiment()
-    reference = run(plain, Sequential(), example.cohorts()).last
-    expected = {**state_leaves(reference), **judged(plain, reference, Sequential())}
+    expected = _everything(example, plain, Sequential())
     results = []
     for value, label in ((0.0, 0), (1e3, example.federation.classes - 1)):
         experiment = example.experiment(with_junk_first(example.federation, value, label))
         engine = Rigged(Vectorised(), pad_with(value, label))
-        state = run(experiment, engine, example.cohorts()).last
-        results.append({**state_leaves(state), **judged(experiment, state, engine)})
+        results.append(_everything(example, experiment, engine))
     zeros, thousands = results
     failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
     sentences = differences(zeros, expected, close(plain))
-    return failures + problems(sentences, "padded against not padded")
+    return failures + problems(sentences, "padded, in one stack, against one by one")
 
 
 def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:

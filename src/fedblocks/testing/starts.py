@@ -16,8 +16,8 @@ _APART: dict[str, Any] = {
     "federation": small_federation((40, 37, 33, 38, 35, 46, 31, 36)),
     "cohort": 6,
     "start": "updates",
-    "epochs": 3,
-    "batch_size": 8,
+    "epochs": 2,
+    "batch_size": 16,
 }
 STARTS: Examples = {
     "ifca_updates": ours(

@@ -10,22 +10,17 @@ connection belongs.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Awaitable, Callable, MutableMapping
-from pathlib import Path
-from socket import inet_aton
 from typing import Any
+
+from fedblocks.flower.gateway.owners import owner_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
-Address = tuple[str, int]
 
 HEALTH = "/health"
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in the table of IPv6
-ESTABLISHED = "01"
 WAIT = 60_000  # ms that a writer of the database waits for another
 
 
@@ -48,30 +43,6 @@ def is_ours(scope: Message) -> bool:
     """Whether the other end of a connection is a socket of our own user."""
     client, server = scope.get("client"), scope.get("server")
     return client is not None and server is not None and owner_of(client, server) == os.getuid()
-
-
-def owner_of(local: Address, remote: Address) -> int | None:
-    """Return the user of a socket of this machine, or None if nobody holds it.
-
-    Sockets that were closed show user 0 until they are forgotten, so only those that are open
-    count.
-    """
-    try:
-        wanted = [(prefix + _written(local), prefix + _written(remote)) for prefix in ("", MAPPED)]
-    except OSError:
-        return None  # no IPv4 address: the SuperLink listens on none of those
-    for table, pair in zip(TABLES, wanted):
-        for line in table.read_text().splitlines()[1:] if table.exists() else []:
-            _, own, other, state, _, _, _, user, _, inode, *_ = line.split()
-            if (own, other) == pair and state == ESTABLISHED and inode != "0":
-                return int(user)
-    return None
-
-
-def _written(address: Address) -> str:
-    """Write an address as the kernel's table does."""
-    (number,) = struct.unpack("=I", inet_aton(address[0]))
-    return f"{number:08X}:{address[1]:04X}"
 
 
 def wait_longer(connection: Any, *_: object) -> None:
