@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from fedblocks.flower.hosts.server_host import stop_jobs
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.keys.certificates import make_authority
 from fedblocks.flower.keys.client_keys import make_client
-from fedblocks.flower.server.jobs import load_job, unfinished_jobs
+from fedblocks.flower.server.jobs import all_jobs, load_job, unfinished_jobs
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import REAL, run
@@ -133,6 +133,20 @@ class Deployed:
                 with suppress(ProcessLookupError):  # it ended by itself meanwhile
                     os.kill(pid, signal.SIGKILL)
             process.wait()
+
+
+    def crash(self) -> None:
+        """Kill the server and the apps that it had started, and start it again."""
+        self.kill("superexec", "superlink")
+        for name in ("superlink", "superexec"):
+            command, more = self.processes.commands[name]
+            self.processes.start(name, command, **more)
+            launch.until(
+                lambda: launch.healthy(self.host, self.server),
+                60,
+                self.processes.check,
+                "the SuperLink",
+            )
 
 
 def descendants(pid: int) -> list[int]:
@@ -318,6 +332,31 @@ def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
+def test_a_run_and_new_clients_beside_it_end_though_the_server_is_killed(
+    deployed: Deployed, tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
+    plot(deployed)
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 30})
+    until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
+    choices = {"clients": (1,), "seconds": 240.0, "patience": 240.0}
+    job = job_for(path, deployed.host.federation, kind="adapt", **choices)
+    adapt = running.submit(deployed.server, job).name
+    until(lambda: load_job(deployed.server, adapt).status == "running", "adapt", deployed)
+    before = len(rows(path, "SELECT 1 FROM rounds"))
+    deployed.crash()
+    jobs = [r for r in all_jobs(deployed.server) if r.job.folder == str(path)]
+    assert before < 30 and [record.status for record in jobs] == ["running", "running"]
+    same_end(
+        deployed.finish(path),
+        run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 30}), tmp_path / "simulated"),
+    )
+    until(lambda: load_job(deployed.server, adapt).is_over, "the end of adapt", deployed)
+    ended = [load_job(deployed.server, record.name) for record in jobs]
+    assert [(one.status, one.submissions) for one in ended] == [("finished", 2)] * 2
+    record_property("figure", f"both jobs ended; the kill came after round {before} of 30")
+
+
+@pytest.mark.soak
 def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
     deployed: Deployed, tmp_path: Path
 ) -> None:
@@ -333,18 +372,8 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
     (train,) = [
         record.name for record in unfinished_jobs(deployed.server) if record.job.folder == str(path)
     ]
-    # and the run's app with it, which superexec had started
-    deployed.kill("superexec", "superlink")
     done = len(rows(path, "SELECT 1 FROM rounds"))
-    for name in ("superlink", "superexec"):
-        command, more = deployed.processes.commands[name]
-        deployed.processes.start(name, command, **more)
-        launch.until(
-            lambda: launch.healthy(deployed.host, deployed.server),
-            60,
-            deployed.processes.check,
-            "the SuperLink",
-        )
+    deployed.crash()
     until(lambda: len(rows(path, "SELECT 1 FROM rounds")) > done + 1, "more rounds", deployed)
     assert load_job(deployed.server, train).submissions == 2
     assert [record.name for record in stop_jobs(deployed.server, path)] == [train]
