@@ -41,8 +41,8 @@ def test_a_changed_file_is_read_or_refused_with_a_message(
     record_property: Callable[[str, str], None],
 ) -> None:
     decoder = known[name]
-    record_property("figure", f"{name}: {decoder.inputs}")
     check(apart(lambda: fuzz(decoder, decoder.inputs, 1), tmp_path / "outcome.json"))
+    record_property("figure", f"{name}: {decoder.inputs} of {decoder.inputs} inputs")
 
 
 @pytest.mark.soak

@@ -28,7 +28,6 @@ import torch
 from fedblocks.cli import main
 from fedblocks.runs.result import load_run
 
-
 Work = Callable[[], None]
 
 

@@ -126,10 +126,10 @@ def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
     )
 
 
-def said_reason(response: httpx.Response) -> str:
+def said_reason(response: httpx.Response | None) -> str:
     """Return in words why a gateway does not serve; empty if it does not say."""
     try:
-        return REASONS.get(json.loads(response.text)["reason"], "")
+        return REASONS.get(json.loads(response.text)["reason"], "") if response is not None else ""
     except (ValueError, KeyError, TypeError):
         return ""
 

@@ -285,8 +285,7 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
                 raise
             if pause == BEGIN:
                 left = end - time.time()
-                said = said_reason(error.response) if isinstance(error, httpx.HTTPStatusError) else ""
-                why = said or error
+                why = said_reason(getattr(error, "response", None)) or error
                 log.warning("lost on the way, trying again until %.0f s from now: %s", left, why)
         time.sleep(pause * random.uniform(0.7, 1.0))
         pause = min(2 * pause, MOST)

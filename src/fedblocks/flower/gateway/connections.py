@@ -1,5 +1,5 @@
-"""How many connections and bytes the gateway holds at a time, and whose; and how many bytes a client
-may send in the long run.
+"""How many connections and bytes the gateway holds at a time, and whose; and how many bytes a
+client may send in the long run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Start Flower's SuperLink so that only our own user may use it, clients send answers alone, and its
-database waits for other writers.
+"""Start Flower's SuperLink so that only our own user may use it, clients send answers alone, and
+its database waits for other writers.
 
 On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command
 or takes an app's place, and reads what clients send before it looks at their keys. Clients come
