@@ -101,19 +101,23 @@ def test_a_server_killed_often_goes_on_to_the_same_bits(
     record_property("figure", "messages: 25 of 25 kills")
 
 
-def kill(side: ClientSide, message: Wire, seconds: float) -> None:
-    """Let a client's process be killed while it answers, after so many seconds of the processor;
-    sooner if it has answered by then.
+def kill(side: ClientSide, message: Wire, seconds: float | None) -> None:
+    """Let a client's process be killed while it answers, after so many seconds of the processor
+    (sooner if it has answered by then); None: when its answer is ready and nobody has it.
     """
     child = os.fork()
     if child == 0:
         try:
-            signal.signal(signal.SIGPROF, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_PROF, max(1e-4, seconds))
+            if seconds is not None:
+                signal.signal(signal.SIGPROF, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_PROF, max(1e-4, seconds))
             side.answer(message)
+            if seconds is None:
+                os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(0)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGPROF:
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        assert seconds is not None
         kill(side, message, seconds / 2)
 
 
@@ -128,10 +132,11 @@ def check_clients(folder: Path, each: int, name: str) -> None:
     for number, clients in enumerate(COHORTS):
         asked = OpenRound(server, done, clients)
         for client, message in asked.downloads.items():
-            for _ in range(each):
+            for turn in range(each):
                 _, again = everybody(experiment, folder / "killed")  # as after a restart
                 before = personal(again, done)
-                kill(again[client], message, rng.uniform(0.0, longest))
+                is_done = (number + client + turn) % 2 == 0
+                kill(again[client], message, None if is_done else rng.uniform(0.0, longest))
                 assert differences(personal(again, done), before) == []
         if number % 2:
             asked = OpenRound(server, done, clients)  # the deadline was over: a second attempt
