@@ -128,7 +128,16 @@ def run_tests(tests: Iterable[str], options: Iterable[str]) -> tuple[int, dict[s
     commit = subprocess.check_output(describe, cwd=ROOT, text=True).strip()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-o",
+            "junit_family=xunit1",
+            f"--junitxml={report}",
+            *options,
+        ]
         ended = subprocess.run([*command, *tests], cwd=ROOT, check=False)
         return ended.returncode, read_junit(report.read_text(), commit)
 
