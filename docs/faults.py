@@ -1,8 +1,8 @@
 """Run the tests of the page *Reliability*, keep their outcome, and make the page of it.
 
 `python docs/faults.py` runs them (several minutes) and notes them in results/reliability.json;
-`--soak` runs the long ones instead, and names of rows (`F3 M5`) run only theirs. What was not run
-stays as it was. docs/generate.py makes the page.
+`--soak` runs the long ones instead, names of rows (`F3 M5`) run only theirs, and `--missing` those
+that have no outcome yet. What was not run stays as it was. docs/generate.py makes the page.
 """
 
 from __future__ import annotations
@@ -122,43 +122,44 @@ def read_junit(text: str, commit: str) -> dict[str, dict[str, Any]]:
     return outcomes
 
 
-def run_tests(tests: Iterable[str], options: Iterable[str]) -> tuple[int, dict[str, Any]]:
-    """Run tests in one go; pytest's exit code, and what became of each."""
+def run_file(file: str, tests: Iterable[str], options: Iterable[str]) -> tuple[int, dict[str, Any]]:
+    """Run some tests of a file; pytest's exit code, and what became of each."""
     describe = ["git", "log", "-1", "--format=%h"]
     commit = subprocess.check_output(describe, cwd=ROOT, text=True).strip()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-o",
-            "junit_family=xunit1",
-            f"--junitxml={report}",
-            *options,
-        ]
-        ended = subprocess.run([*command, *tests], cwd=ROOT, check=False)
+        command = [sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={report}"]
+        names = [f"tests/{test}" for test in tests if test.startswith(f"{file}::")]
+        ended = subprocess.run([*command, *names], cwd=ROOT, check=False)
         return ended.returncode, read_junit(report.read_text(), commit)
 
 
+def note(outcomes: Mapping[str, Any]) -> None:
+    """Store outcomes beside those that are known, and forget tests that the page has no more."""
+    known = {**json.loads(RESULTS.read_text()), **outcomes}
+    current = {test: known[test] for test in sorted(known) if test in all_tests(rows())}
+    RESULTS.write_text(json.dumps(current, indent=1) + "\n")
+
+
 def main() -> int:
-    """Run the tests that the command names, and note what became of them."""
+    """Run the tests that the command names, file by file, and note what became of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", help="rows of the page, such as F3; default: all")
     parser.add_argument("--soak", action="store_true", help="run the long tests instead")
-    parser.add_argument("--workers", default="2", help="processes that run tests, 0: this one")
+    parser.add_argument("--missing", action="store_true", help="only tests without an outcome")
     chosen = parser.parse_args()
     kind = "soak" if chosen.soak else "tests"
     some = [row for row in rows() if not chosen.rows or row["id"] in chosen.rows]
-    tests = sorted({f"tests/{test}" for row in some for test in row.get(kind, [])})
-    options = ["-n", chosen.workers, "--dist", "loadfile"]
+    known = json.loads(RESULTS.read_text()) if chosen.missing else {}
+    tests = sorted({test for row in some for test in row.get(kind, []) if test not in known})
+    options = ["-o", "junit_family=xunit1"]  # the other one has no room for figures
     options += ["-m", "soak", "--timeout=1800"] if chosen.soak else []
-    code, outcomes = run_tests(tests, options)
-    kept = {**json.loads(RESULTS.read_text()), **outcomes}
-    current = {test: kept[test] for test in sorted(kept) if test in all_tests(rows())}
-    RESULTS.write_text(json.dumps(current, indent=1) + "\n")
-    return code
+    codes = []
+    for file in dict.fromkeys(test.partition("::")[0] for test in tests):
+        code, outcomes = run_file(file, tests, options)
+        note(outcomes)
+        codes.append(code)
+    return max(codes, default=0)
 
 
 if __name__ == "__main__":
