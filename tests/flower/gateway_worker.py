@@ -1,5 +1,5 @@
-"""Gateways without TLS, as processes of their own: ours with its keys, and one with a
-rule that is not safe.
+"""Gateways without TLS, as processes of their own: ours with its keys, and two that are
+not safe.
 """
 
 from __future__ import annotations
@@ -51,8 +51,24 @@ async def prefix(folder: Path, listener: socket.socket, host: ServerHost) -> Non
         await server.serve_forever()
 
 
+async def buffer(folder: Path, listener: socket.socket, host: ServerHost) -> None:
+    """Bodies are read whole before anybody asks whose they are."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        await reader.readexactly(length)
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, sock=listener) as server:
+        await server.serve_forever()
+
+
 if __name__ == "__main__":
     base = Path(sys.argv[2])
     settings = ServerHost.read(base)
     with socket.create_server((settings.bind, settings.port), backlog=1024) as listener_:
-        asyncio.run({"keys": keys, "prefix": prefix}[sys.argv[1]](base, listener_, settings))
+        modes = {"keys": keys, "prefix": prefix, "buffer": buffer}
+        asyncio.run(modes[sys.argv[1]](base, listener_, settings))

@@ -204,6 +204,16 @@ def test_a_server_that_starts_is_told(tmp_path: Path, authority: Authority) -> N
     assert "cannot serve at the moment" in refusal(tmp_path, authority, (503, b"", {})).message
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"), [("disk", "its disk is nearly full"), ("quota", "within an hour")]
+)
+def test_a_server_that_takes_no_more_says_why(
+    reason: str, words: str, tmp_path: Path, authority: Authority
+) -> None:
+    body = json.dumps({"reason": reason}).encode()
+    assert words in refusal(tmp_path, authority, (503, body, {})).message
+
+
 def test_after_a_kill_the_number_of_an_earlier_time_is_enough(tmp_path: Path) -> None:
     host = ClientHost(federation="f", server="127.0.0.1:1", clients=(0,), insecure=True, data={})
 

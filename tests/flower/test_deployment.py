@@ -8,9 +8,10 @@ import hashlib
 import os
 import shutil
 import signal
+import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ from fedblocks.flower.hosts.server_host import stop_jobs
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.keys.certificates import make_authority
 from fedblocks.flower.keys.client_keys import make_client
-from fedblocks.flower.server.jobs import load_job, unfinished_jobs
+from fedblocks.flower.server.jobs import all_jobs, load_job, unfinished_jobs
 from fedblocks.flower.server.watching import watch
+from fedblocks.runs.build import prepare
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import REAL, run
 from fedblocks.runs.storage.folder import RunFolder
@@ -42,6 +44,7 @@ pytestmark = pytest.mark.timeout(900)
 
 # as honest as the other until it is told otherwise
 PROGRAM = (str(Path(__file__).with_name("hostile_worker.py")),)
+SERVER_APP = Path(__file__).with_name("serverapp_worker.py")
 DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -91,6 +94,11 @@ class Deployed:
             launch.SERVER: str(self.server),
             "OMP_NUM_THREADS": "1",
         }
+        variables["PATH"] = os.pathsep.join([str(base / "bin"), variables["PATH"]])
+        (base / "bin").mkdir()
+        script = base / "bin" / "flwr-serverapp"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {SERVER_APP} "$@"\n')
+        script.chmod(0o700)
         self.processes = ProcessGroup(base / "logs", variables)
 
     def start(self) -> None:
@@ -133,6 +141,19 @@ class Deployed:
                 with suppress(ProcessLookupError):  # it ended by itself meanwhile
                     os.kill(pid, signal.SIGKILL)
             process.wait()
+
+    def crash(self) -> None:
+        """Kill the server and the apps that it had started, and start it again."""
+        self.kill("superexec", "superlink")
+        for name in ("superlink", "superexec"):
+            command, more = self.processes.commands[name]
+            self.processes.start(name, command, **more)
+            launch.until(
+                lambda: launch.healthy(self.host, self.server),
+                60,
+                self.processes.check,
+                "the SuperLink",
+            )
 
 
 def descendants(pid: int) -> list[int]:
@@ -260,6 +281,50 @@ def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(
     )
 
 
+FEDAVG = {"method": {"name": "fedavg", **TRAINING}}
+
+
+@pytest.mark.parametrize("bound", [None, 10**7], ids=["with the bound", "without the bound"])
+def test_a_client_that_claims_ten_million_examples(
+    bound: int | None, deployed: Deployed, tmp_path: Path
+) -> None:
+    """It sends ones: they become the model, unless claims are bounded by those of the others."""
+    plot(deployed, "claim")
+    choices = {"minimum": 0.5, "patience": 5.0, "largest_examples": bound}
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1, **FEDAVG}, **choices)
+    (block,) = deployed.finish(path).state().server.values()
+    plot(deployed)
+    model = torch.cat([tensor.flatten() for tensor in block.values()])
+    is_taken_over = bool(torch.allclose(model, torch.ones_like(model), atol=1e-3))
+    refusals = rows(path, "SELECT 1 FROM notes WHERE text LIKE '%too-large-claim: client 1%'")
+    assert (is_taken_over, refusals != []) == ((False, True) if bound is None else (True, False))
+
+
+@pytest.mark.parametrize("defended", [True, False])
+def test_a_client_that_replays_an_answer_of_an_earlier_round(
+    defended: bool, deployed: Deployed, tmp_path: Path
+) -> None:
+    """It is asked again and its update counts; without the second question the round waits for
+    its deadline.
+    """
+    plot(deployed, "remember", "replay")
+    deadline = 90.0 if defended else 10.0
+    switch = deployed.server / "never-ask-again"
+    if not defended:
+        switch.touch()
+    path = deployed.submit("fedper", tmp_path / "run", minimum=0.5, seconds=deadline)
+    real = deployed.finish(path)
+    plot(deployed)
+    switch.unlink(missing_ok=True)
+    ignored = rows(path, "SELECT 1 FROM notes WHERE text LIKE 'ignored: client 1, stale%'")
+    refusals = [row["reason"] for row in rows(path, "SELECT reason FROM refusals")]
+    seconds = rows(path, "SELECT seconds FROM rounds WHERE round = 2")[0]["seconds"]
+    assert len(ignored) == 1
+    assert (refusals, seconds >= deadline) == (([], False) if defended else (["no-answer"], True))
+    if defended:
+        same_end(real, run(Config.of({**TABLE, **METHODS["fedper"]}), tmp_path / "simulated"))
+
+
 def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Path) -> None:
     plot(deployed, "version")
     path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1}, minimum=0.5, patience=20.0)
@@ -322,6 +387,33 @@ def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
+def test_a_run_and_new_clients_beside_it_end_though_the_server_is_killed(
+    deployed: Deployed, tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
+    plot(deployed)
+    changes = {"rounds": 12, "data": {**DATA, "unseen": 0.5}}
+    config = Config.of({**TABLE, **METHODS["fedper"], **changes})
+    (unseen,) = prepare(config).experiment.unseen
+    path = deployed.submit("fedper", tmp_path / "run", changes)
+    until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
+    choices = {"clients": (unseen,), "seconds": 240.0, "patience": 240.0}
+    job = job_for(path, deployed.host.federation, kind="adapt", **choices)
+    adapt = running.submit(deployed.server, job).name
+    until(lambda: load_job(deployed.server, adapt).status == "running", "adapt", deployed)
+    before = len(rows(path, "SELECT 1 FROM rounds"))
+    deployed.crash()
+    jobs = [r for r in all_jobs(deployed.server) if r.job.folder == str(path)]
+    assert before < 12 and [record.status for record in jobs] == ["running", "running"]
+    same_end(deployed.finish(path), run(config, tmp_path / "simulated"))
+    until(lambda: load_job(deployed.server, adapt).is_over, "the end of adapt", deployed)
+    ended = [load_job(deployed.server, record.name) for record in jobs]
+    assert [(one.status, one.submissions) for one in ended] == [("finished", 2)] * 2
+    notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
+    assert any(note.startswith(f"client {unseen} has its model") for note in notes)
+    record_property("figure", f"both jobs ended; the kill came after round {before} of 12")
+
+
+@pytest.mark.soak
 def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
     deployed: Deployed, tmp_path: Path
 ) -> None:
@@ -337,18 +429,8 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
     (train,) = [
         record.name for record in unfinished_jobs(deployed.server) if record.job.folder == str(path)
     ]
-    # and the run's app with it, which superexec had started
-    deployed.kill("superexec", "superlink")
     done = len(rows(path, "SELECT 1 FROM rounds"))
-    for name in ("superlink", "superexec"):
-        command, more = deployed.processes.commands[name]
-        deployed.processes.start(name, command, **more)
-        launch.until(
-            lambda: launch.healthy(deployed.host, deployed.server),
-            60,
-            deployed.processes.check,
-            "the SuperLink",
-        )
+    deployed.crash()
     until(lambda: len(rows(path, "SELECT 1 FROM rounds")) > done + 1, "more rounds", deployed)
     assert load_job(deployed.server, train).submissions == 2
     assert [record.name for record in stop_jobs(deployed.server, path)] == [train]

@@ -19,7 +19,7 @@ from flwr.supercore import constant as core
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedblocks.flower.gateway import members, owners
+from fedblocks.flower.gateway import connections, members, owners
 from fedblocks.flower.gateway.answers import PASSED, REFUSED
 from fedblocks.flower.gateway.limits import MIB
 from fedblocks.flower.gateway.owners import owner_of
@@ -306,6 +306,13 @@ def test_a_large_body_is_refused_unread_and_costs_no_memory(
     assert sent < 50 * MIB and door.peak() - before < 20 * MIB and door.recorder.seen == []
 
 
+def test_a_gateway_that_reads_bodies_first_would_hold_them_all(tmp_path: Path) -> None:
+    with Door(tmp_path / "f", secured=False, mode="buffer").open() as unsafe:
+        before = unsafe.peak()
+        unsafe.ask(request(GOOD, CLOSE, bytes(50 * MIB)))  # of nobody
+        assert unsafe.peak() - before > 50 * MIB
+
+
 def test_large_bodies_that_are_allowed_pass_through_without_being_kept(tmp_path: Path) -> None:
     with Door(tmp_path / "f", {"request": 200 * MIB, "in_flight_each": 200 * MIB}).open() as door:
         door.ask(request(GOOD, {**door.signed(), **CLOSE}, bytes(MIB)))
@@ -356,6 +363,43 @@ def test_bytes_under_way_are_bounded_over_all_clients_and_the_next_one_waits(nar
         first.sendall(whole[-1:])
         assert answered(first).startswith(b"HTTP/1.1 200")
     assert narrow.ask(until_waiting).startswith(b"HTTP/1.1 200")
+
+
+UPLOAD = b"/v1/fleet/push-object"
+
+
+def test_a_client_sends_no_more_than_its_share_of_an_hour(tmp_path: Path) -> None:
+    with Door(tmp_path / "f", {"hour_each": 2 * MIB}).open() as door:
+        upload = lambda name, size: door.ask(
+            request(UPLOAD, {**door.signed(name), **CLOSE}, bytes(size))
+        )
+        assert upload("one", MIB).startswith(b"HTTP/1.1 200 ")
+        assert b"503 Service Unavailable" in upload("one", MIB + 100_000)
+        assert b'{"reason": "quota"}' in upload("one", MIB + 100_000)
+        assert upload("one", MIB // 2).startswith(b"HTTP/1.1 200 ")
+        assert upload("two", 2 * MIB).startswith(b"HTTP/1.1 200 ")  # it has its own
+        heartbeat = request(GOOD, {**door.signed("one"), **CLOSE}, bytes(MIB))
+        assert door.ask(heartbeat).startswith(b"HTTP/1.1 200 ")  # nothing is stored of it
+
+
+def test_a_share_comes_back_within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
+    quota = connections.Quota(3600)
+    assert quota.spend(b"one", 3600) and not quota.spend(b"one", 1)
+    now[0] += 100
+    assert quota.spend(b"one", 100) and not quota.spend(b"one", 1)
+    now[0] += 10_000
+    assert not quota.spend(b"one", 3601)
+    assert quota.spend(b"two", 1) and quota._left.keys() == {b"two"}  # one has all of it again
+
+
+def test_answers_of_clients_do_not_fill_the_disk(tmp_path: Path) -> None:
+    with Door(tmp_path / "f", {"spare": 2**60}).open() as door:
+        upload = door.ask(request(UPLOAD, {**door.signed(), **CLOSE}, bytes(10)))
+        assert upload.startswith(b"HTTP/1.1 503 ") and b'{"reason": "disk"}' in upload
+        other = door.ask(request(GOOD, {**door.signed(), **CLOSE}, bytes(10)))
+        assert other.startswith(b"HTTP/1.1 200 ") and len(door.recorder.seen) == 1
 
 
 def test_connections_of_one_client_are_bounded(narrow: Door) -> None:

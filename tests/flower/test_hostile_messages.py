@@ -26,7 +26,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.pulling import UNUSABLE, pull
+from fedblocks.flower.server.pulling import UNUSABLE, Inbox
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.side import Ask
 from fedblocks.flower.wire.records import HEADERS, HELLO, count_assembled_bytes
@@ -176,6 +176,8 @@ class StandIn:
         self, answers: dict[str, Message], bad: str, damage: Callable[[dict[str, bytes]], None]
     ) -> None:
         self.confirmed: list[str] = []
+        self.missing: set[str] = set()  # pieces that were announced and have not come
+        self.asked: list[str] = []  # messages whose answers were asked for
         self.contents: dict[str, bytes] = {}
         self.come = PullAppMessagesResponse()
         for asked, message in answers.items():
@@ -190,9 +192,13 @@ class StandIn:
             self.come.message_object_trees.append(get_object_tree(message))
 
     def PullMessages(self, request: Any) -> PullAppMessagesResponse:
-        return self.come
+        self.asked += request.message_ids
+        come, self.come = self.come, PullAppMessagesResponse()
+        return come
 
     def PullObject(self, request: Any) -> PullObjectResponse:
+        if request.object_id in self.missing:
+            return PullObjectResponse(object_found=True, object_available=False)
         content = self.contents[request.object_id]
         return PullObjectResponse(object_found=True, object_available=True, object_content=content)
 
@@ -246,10 +252,42 @@ DAMAGES = {
 def test_answers_come_though_one_among_them_has(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     grid, _ = grid_of(DAMAGES[what])
     monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
-    come = dict(pull(grid, dict.fromkeys("abc", 20_000)))
+    come = dict(Inbox(grid).pull(dict.fromkeys("abc", 20_000)))
     assert {asked for asked, message in come.items() if message.has_error()} == {"b"}
     assert come["b"].error.code == UNUSABLE and len(come["b"].error.reason) < 300
     assert come["c"].content["arrays"]["x"].numpy()[0] == ord("c")
+
+
+@pytest.mark.timeout(30)  # Flower's own wait for a piece is two hours
+def test_an_answer_that_comes_piece_by_piece_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[str] = []
+    grid, server = grid_of(lambda parts: late.extend(parts))
+    monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
+    monkeypatch.setattr("fedblocks.flower.server.pulling.SELDOM", 0.0)
+    inbox = Inbox(grid)
+    server.missing = {*late} - {late[0]}
+    assert [asked for asked, _ in inbox.pull(dict.fromkeys("abc", 20_000))] == ["a", "c"]
+    assert inbox.pull({"b": 20_000}) == []
+    server.missing = set()
+    ((asked, message),) = inbox.pull({"b": 20_000})
+    assert asked == "b" and message.content["arrays"]["x"].numpy()[0] == ord("b")
+    assert server.asked == [*"abc"]  # once each: the SuperLink has forgotten them by then
+
+
+def test_what_came_of_an_answer_that_nobody_waits_for_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[str] = []
+    grid, server = grid_of(lambda parts: late.extend(parts))
+    monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
+    inbox = Inbox(grid)
+    server.missing = {late[-1]}
+    inbox.pull(dict.fromkeys("abc", 20_000))
+    assert inbox._arriving.keys() == {"b"}
+    inbox.pull({})
+    assert inbox._arriving == {}
 
 
 def test_a_piece_that_is_named_often_is_counted_as_often() -> None:
@@ -269,6 +307,6 @@ def test_an_answer_with_too_many_bytes_is_not_put_together(monkeypatch: pytest.M
     grid, server = grid_of(lambda parts: None)
     monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
     monkeypatch.setattr("fedblocks.flower.server.pulling.count_assembled_bytes", lambda contents: 0)
-    come = dict(pull(grid, {"a": 20_000, "b": 8000, "c": 20_000}))
+    come = dict(Inbox(grid).pull({"a": 20_000, "b": 8000, "c": 20_000}))
     assert come["b"].error.code == UNUSABLE and "TooLargeError" in come["b"].error.reason
     assert len(server.confirmed) == 3  # the SuperLink keeps none of them

@@ -9,7 +9,7 @@ import re
 import resource
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -82,12 +82,15 @@ def check(outcome: Outcome) -> None:
     assert outcome.grown < GROWTH
 
 
-def figures(outcomes: Mapping[str, Outcome]) -> dict[str, dict[str, object]]:
-    """What is kept of long sessions."""
-    return {
-        name: {**asdict(outcome), "wrong": len(outcome.wrong), "slowest": round(outcome.slowest, 3)}
-        for name, outcome in outcomes.items()
+def keep(results: Path, name: str, outcome: Outcome) -> None:
+    """Beside those of the other decoders, so that a long session can be taken up again."""
+    known = json.loads(results.read_text()) if results.is_file() else {}
+    known[name] = {
+        **asdict(outcome),
+        "wrong": len(outcome.wrong),
+        "slowest": round(outcome.slowest, 3),
     }
+    results.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 def _reset_peak() -> int:

@@ -1,46 +1,55 @@
-"""Starts `fedblocks run` many times and kills it; every run is a fork of this process, so that
-torch loads once.
+"""Starts runs many times and kills them; every run is a fork of this process, so that torch loads
+once.
 
 When a run is killed depends on what it has done (a checkpoint, and some processor time since),
 never on the clock: a busy machine only makes it take longer.
 
-Reads nothing, writes one JSON object: what became of the runs. Arguments: folder, config file,
-number of kills, rounds between two checkpoints.
+As a program it reads nothing and writes one JSON object: what became of the runs of each
+configuration. Arguments: folder, number of kills, rounds between two checkpoints, configurations.
 """
 
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from fedblocks.cli import main
 from fedblocks.runs.result import load_run
 
+Work = Callable[[], None]
 
-def start(words: list[str], log: Path, first: Callable[[], None] = lambda: None) -> int:
-    """A child process that runs one command; it calls `first` before."""
+
+def start(work: Work, log: Path, first: Work = lambda: None) -> int:
+    """A child process that does one thing; it calls `first` before."""
     child = os.fork()
     if child == 0:
         with open(log, "a") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        code = 1
+        code, began = 1, time.process_time()
         try:
             first()
-            main(words)
+            work()
+            code = 0
         except SystemExit as stop:
             code = int(stop.code or 0)
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
+            log.with_suffix(".seconds").write_text(str(time.process_time() - began))
             os._exit(code)
     return child
 
@@ -70,13 +79,43 @@ def end_after(done: int, seconds: float) -> None:
         begin()
 
 
-def interrupted(words: list[str], log: Path, folder: Path) -> int:
-    """Run a command and press Ctrl-C after the first checkpoint; the exit code."""
-    child = start(words, log)
-    while not rounds_done(folder):
-        time.sleep(0.001)
-    os.kill(child, signal.SIGINT)
-    return wait(child)
+class Runs(Protocol):
+    """A way to run one configuration."""
+
+    def prepare(self, folder: Path) -> None:
+        """Make what is there before a run begins."""
+
+    def begin(self, folder: Path) -> None:
+        """Run it from its first round."""
+
+    def go_on(self, folder: Path) -> None:
+        """Run the rest of it after it was killed."""
+
+    def stored(self, folder: Path) -> Path:
+        """Where the run's own folder is."""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """`fedblocks run` and `fedblocks resume`."""
+
+    config: str
+
+    def prepare(self, folder: Path) -> None:
+        """Nothing is there."""
+
+    def begin(self, folder: Path) -> None:
+        main(["run", self.config, "--out", str(folder)])
+
+    def go_on(self, folder: Path) -> None:
+        """A run killed before its folder was whole is started again, as the message says."""
+        if (folder / "config.toml").exists():
+            main(["resume", str(folder)])
+        else:
+            self.begin(folder)
+
+    def stored(self, folder: Path) -> Path:
+        return folder
 
 
 def rounds_done(folder: Path) -> int:
@@ -88,46 +127,63 @@ def rounds_done(folder: Path) -> int:
     )
 
 
-def finish(folder: Path, config: str, log: Path) -> int:
-    """Resume; a run killed before its folder was whole is started again instead, as the
-    message says.
-    """
-    if (folder / "config.toml").exists():
-        return wait(start(["resume", str(folder)], log))
-    return wait(start(["run", config, "--out", str(folder)], log))
+def interrupt(runs: Commands, log: Path, folder: Path) -> int:
+    """Run and press Ctrl-C after the first checkpoint; the exit code."""
+    child = start(partial(runs.begin, folder), log)
+    while not rounds_done(folder):
+        time.sleep(0.001)
+    os.kill(child, signal.SIGINT)
+    return wait(child)
 
 
-def in_this_process(words: list[str], folder: Path) -> int:
-    """Run a command here; the number of its rounds."""
+def in_this_process(runs: Runs, folder: Path) -> int:
+    """The number of rounds of a run here, so that what is loaded late is there for all forks."""
+    runs.prepare(folder)
     with redirect_stdout(sys.stderr), suppress(SystemExit):
-        main(words)
-    return load_run(folder).rounds
+        runs.begin(folder)
+    return load_run(runs.stored(folder)).rounds
 
 
-def serve(root: Path, config: str, kills: int, every: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    # here, so that what is loaded late is there for all forks
-    rounds = in_this_process(["run", config, "--out", str(root / "first")], root / "first")
-    whole = wait(start(["run", config, "--out", str(root / "whole")], root / "whole.log"))
-    used = os.times().children_user + os.times().children_system
+def kill_often(runs: Runs, root: Path, kills: int, every: int) -> dict[str, Any]:
+    """Run once to the end, and often until it is killed and then to the end."""
+    rounds = in_this_process(runs, root / "first")
+    log = root / "whole.log"
+    runs.prepare(root / "whole")
+    whole = wait(start(partial(runs.begin, root / "whole"), log))
+    used = float(log.with_suffix(".seconds").read_text())
     between = used * every / rounds  # processor time from one checkpoint to the next, at most
     instants = random.Random(7)
-    actual = []
+    killed = []
     for number in range(kills):
         folder, log = root / f"killed-{number}", root / f"killed-{number}.log"
-        done = number * every % rounds
-        first = partial(end_after, done, max(1e-4, instants.uniform(0.0, between)))
-        code = wait(start(["run", config, "--out", str(folder)], log, first))
-        actual.append(
-            {"killed": code, "rounds": rounds_done(folder), "resumed": finish(folder, config, log)}
-        )
-    asked = interrupted(
-        ["run", config, "--out", str(root / "asked")], root / "asked.log", root / "asked"
-    )
-    resumed = finish(root / "asked", config, root / "asked.log")
-    return {"whole": whole, "killed": actual, "asked": asked, "asked_resumed": resumed}
+        kill(runs, folder, log, number * every % rounds, instants.uniform(0.0, between))
+        reached = rounds_done(runs.stored(folder))
+        resumed = wait(start(partial(runs.go_on, folder), log))
+        killed.append({"rounds": reached, "resumed": resumed})
+    return {"whole": whole, "killed": killed}
+
+
+def kill(runs: Runs, folder: Path, log: Path, done: int, seconds: float) -> None:
+    """Run until it is killed; if it ended before, then once more with half of the time."""
+    runs.prepare(folder)
+    first = partial(end_after, done, max(1e-4, seconds))
+    if wait(start(partial(runs.begin, folder), log, first)) != -signal.SIGPROF:
+        shutil.rmtree(folder)
+        kill(runs, folder, log, done, seconds / 2)
+
+
+def serve(root: Path, kills: int, every: int, configs: list[str]) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    outcomes: dict[str, Any] = {}
+    for config in configs:
+        own = root / Path(config).stem
+        own.mkdir()
+        outcomes[own.name] = kill_often(Commands(config), own, kills, every)
+    runs, folder, log = Commands(configs[0]), root / "asked", root / "asked.log"
+    asked = interrupt(runs, log, folder)
+    resumed = wait(start(partial(runs.go_on, folder), log))
+    return {"asked": asked, "asked_resumed": resumed, "engines": outcomes}
 
 
 if __name__ == "__main__":
-    numbers = map(int, sys.argv[3:5])
-    print(json.dumps(serve(Path(sys.argv[1]), sys.argv[2], *numbers)))
+    print(json.dumps(serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])))

@@ -234,7 +234,7 @@ def damaged(five_rounds, tmp_path):
 def test_any_flipped_byte_is_found_and_the_round_before_is_loaded(
     five_rounds, tmp_path, record_property
 ):
-    record_property("figure", "200 bytes")
+    record_property("figure", "200 of 200 flipped bytes")
     root = damaged(five_rounds, tmp_path)
     random = np.random.Generator(np.random.PCG64(0))
     files = all_files(root / "round-000005")
@@ -379,7 +379,7 @@ print(json.dumps(seen))
 
 
 def test_after_a_kill_at_any_instant_a_whole_round_is_loaded(tmp_path, record_property):
-    record_property("figure", "20 kills")
+    record_property("figure", "40 of 40 kills")
     command = [sys.executable, "-c", KILLED_AT_RANDOM, tmp_path, Path(__file__).parent, "1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr

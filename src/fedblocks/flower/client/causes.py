@@ -19,6 +19,12 @@ TOLERANCE = 5.0
 EXPIRED, NOT_YET = 10, 9  # OpenSSL's numbers for what is wrong with a certificate
 NAMES = (62, 64)  # it is for another name, or another address
 BUSY = (500, 502, 503, 504)
+# what the gateway says with them
+REASONS = {
+    "disk": "its disk is nearly full",
+    "quota": "this client has sent all that it may send within an hour",
+    "connections": "there are too many connections",
+}
 
 
 def cause_of(error: Exception, server: str) -> UserError:
@@ -112,13 +118,20 @@ def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
         )
     if response.status_code in BUSY:
         fix = "nothing, if it is just starting; else see the server's log"
-        return UserError(
-            f"{server} cannot serve at the moment (it answers {response.status_code})", fix
-        )
+        why = said_reason(response) or f"it answers {response.status_code}"
+        return UserError(f"{server} cannot serve at the moment ({why})", fix)
     return UserError(
         f"{server} answers {response.status_code}",
         "see that this is the port of a fedblocks server",
     )
+
+
+def said_reason(response: httpx.Response | None) -> str:
+    """Return in words why a gateway does not serve; empty if it does not say."""
+    try:
+        return REASONS.get(json.loads(response.text)["reason"], "") if response is not None else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _ahead(response: httpx.Response) -> float:

@@ -65,6 +65,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.client.causes import said_reason
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.wire.messages import TooLargeError
 from fedblocks.flower.wire.records import count_assembled_bytes
@@ -284,6 +285,7 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
                 raise
             if pause == BEGIN:
                 left = end - time.time()
-                log.warning("lost on the way, trying again until %.0f s from now: %s", left, error)
+                why = said_reason(getattr(error, "response", None)) or error
+                log.warning("lost on the way, trying again until %.0f s from now: %s", left, why)
         time.sleep(pause * random.uniform(0.7, 1.0))
         pause = min(2 * pause, MOST)

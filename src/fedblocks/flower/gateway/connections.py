@@ -1,8 +1,11 @@
-"""How many connections and bytes the gateway holds at a time, and whose."""
+"""How many connections and bytes the gateway holds at a time, and whose; and how many bytes a
+client may send in the long run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +14,7 @@ from typing import Any
 from fedblocks.flower.gateway.limits import Limits
 
 Connection = asyncio.Task[Any]
+HOUR = 3600.0  # seconds
 
 
 class Connections:
@@ -84,3 +88,27 @@ class ByteFlow:
         total, own = self._bytes.total(), self._bytes[key]
         is_in_all = total == 0 or total + length <= self.limits.in_flight
         return is_in_all and (own == 0 or own + length <= self.limits.in_flight_each)
+
+
+class Quota:
+    """The bytes that each client may still send: a whole hour's at first, and more as time goes
+    by.
+    """
+
+    def __init__(self, hour_each: int) -> None:
+        self.hour_each = hour_each
+        self._left: dict[bytes, tuple[float, float]] = {}  # key -> (when, bytes left then)
+
+    def spend(self, key: bytes, length: int) -> bool:
+        """Whether a client may send so many bytes now; if so, they are taken off."""
+        left = self._left_of(key)
+        if length > left:
+            return False
+        self._left = {k: v for k, v in self._left.items() if self._left_of(k) < self.hour_each}
+        self._left[key] = (time.monotonic(), left - length)
+        return True
+
+    def _left_of(self, key: bytes) -> float:
+        when, left = self._left.get(key, (0.0, self.hour_each))
+        earned = (time.monotonic() - when) * self.hour_each / HOUR
+        return min(self.hour_each, left + earned)

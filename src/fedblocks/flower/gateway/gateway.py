@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 import socket
 import ssl
 import sys
@@ -22,11 +23,19 @@ from typing import Any
 import httpx
 
 from fedblocks.flower.gateway.answers import REFUSED, close_with, json_answer, pick_headers, relay
-from fedblocks.flower.gateway.connections import ByteFlow, Connections
+from fedblocks.flower.gateway.connections import ByteFlow, Connections, Quota
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.gateway.members import Headers, Members, Sender, anybody
 from fedblocks.flower.gateway.refusals import Refusals
-from fedblocks.flower.gateway.requests import HEAD, ROUTES, UNKEYED, Body, HttpRequest, parse_head
+from fedblocks.flower.gateway.requests import (
+    HEAD,
+    ROUTES,
+    UNKEYED,
+    UPLOADS,
+    Body,
+    HttpRequest,
+    parse_head,
+)
 from fedblocks.flower.hosts.folders import ServerHost
 
 Check = Callable[[Headers], Sender | None]
@@ -36,14 +45,21 @@ class Gateway:
     """A relay between clients and the SuperLink."""
 
     def __init__(
-        self, check: Check, routes: Iterable[bytes], link: httpx.AsyncClient, limits: Limits
+        self,
+        check: Check,
+        routes: Iterable[bytes],
+        link: httpx.AsyncClient,
+        limits: Limits,
+        free: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self.check = check
+        self.free = free  # bytes of the disk on which the SuperLink stores what clients send
         self.routes = frozenset(routes)
         self.link = link
         self.limits = limits
         self.connections = Connections(limits)
         self.flow = ByteFlow(limits)
+        self.quota = Quota(limits.hour_each)
         self.refusals = Refusals()
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -125,6 +141,11 @@ class Gateway:
         if request.length > self.limits.request:
             largest = self.limits.request
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"reason": "too-large", "largest": largest}
+        if request.path in UPLOADS:
+            if self.free() < self.limits.spare + request.length:
+                return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "disk"}
+            if not self.quota.spend(sender.key, request.length):
+                return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "quota"}
         return None
 
     async def _pass_on(
@@ -170,15 +191,16 @@ async def run(host: ServerHost, folder: Path) -> None:
     family = socket.AF_INET6 if ":" in host.bind else socket.AF_INET
     limits = host.limits or Limits()
     inside = f"127.0.0.1:{host.inner_port}"
+    free = lambda: shutil.disk_usage(folder).free
     with socket.create_server((host.bind, host.port), family=family, backlog=1024) as listener:
         if host.insecure:
             link = superlink(f"http://{inside}", False)
-            door = Gateway(anybody, ROUTES | UNKEYED, link, limits)
+            door = Gateway(anybody, ROUTES | UNKEYED, link, limits, free)
             await door.serve(listener, None)
         else:
             trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
             link = superlink(f"https://{inside}", trust)
-            door = Gateway(Members(folder).check, ROUTES, link, limits)
+            door = Gateway(Members(folder).check, ROUTES, link, limits, free)
             await door.serve(listener, certificate(folder))
 
 

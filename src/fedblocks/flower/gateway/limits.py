@@ -4,9 +4,9 @@ of server.toml changes it.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 
-KIB, MIB = 2**10, 2**20
+KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 class Limits(BaseModel):
@@ -19,6 +19,8 @@ class Limits(BaseModel):
     request: PositiveInt = 8 * MIB  # bytes of one request's body
     in_flight: PositiveInt = 256 * MIB  # bytes of all bodies that are under way; more of them wait
     in_flight_each: PositiveInt = 64 * MIB  # of these, bytes of one client
+    hour_each: PositiveInt = 32 * GIB  # bytes of answers that one client may send within an hour
+    spare: NonNegativeInt = GIB  # bytes of the server's disk that answers of clients leave free
     connections: PositiveInt = 1024  # of clients that have shown their key
     connections_each: PositiveInt = 16  # of these, connections of one client
     # connections on which no key was shown yet; the oldest makes room for a new one

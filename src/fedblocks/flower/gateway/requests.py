@@ -23,6 +23,8 @@ ROUTES = frozenset(
         "confirm-message-received",
     )
 )
+# what the SuperLink stores
+UPLOADS = frozenset({b"/v1/fleet/push-messages", b"/v1/fleet/push-object"})
 # where there are no keys; clients with keys are enrolled by hand
 UNKEYED = frozenset({b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"})
 HEAD = 16 * KIB  # bytes of a request's first line and headers

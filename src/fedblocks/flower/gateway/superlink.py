@@ -1,5 +1,5 @@
-"""Start Flower's SuperLink so that only our own user may use it, and its database waits for other
-writers.
+"""Start Flower's SuperLink so that only our own user may use it, clients send answers alone, and
+its database waits for other writers.
 
 On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command
 or takes an app's place, and reads what clients send before it looks at their keys. Clients come
@@ -21,6 +21,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 HEALTH = "/health"
+ANSWERS = "/v1/fleet/push-messages"
 WAIT = 60_000  # ms that a writer of the database waits for another
 
 
@@ -34,9 +35,68 @@ class OwnUser:
         if scope["type"] == "lifespan" or scope.get("path", "") == HEALTH or is_ours(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            headers = [(b"content-length", b"0")]
-            await send({"type": "http.response.start", "status": 404, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
+            await refuse(send)
+
+
+class AnswersOnly:
+    """An ASGI application that takes answers from clients, and no messages of their own.
+
+    Flower checks who sends a request and not what the messages in it say of their sender: a client
+    could ask another one something in the server's name, or answer in another one's.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope.get("path", "") != ANSWERS:
+            await self.app(scope, receive, send)
+            return
+        body = await read_body(receive)
+        if body is None or not are_answers(body):
+            await refuse(send)
+            return
+        pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_again() -> Message:
+            return next(pieces, None) or await receive()
+
+        await self.app(scope, receive_again, send)
+
+
+def are_answers(body: bytes) -> bool:
+    """Whether every message of a request is an answer of the node that sends it."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+    from google.protobuf.message import DecodeError
+
+    try:
+        request = PushMessagesRequest.FromString(body)
+    except DecodeError:
+        return False
+    return all(
+        message.metadata.src_node_id == request.node.node_id
+        and message.metadata.reply_to_message_id
+        for message in request.messages_list
+    )
+
+
+async def read_body(receive: Receive) -> bytes | None:
+    """Return a request's body; None if the other side has gone."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def refuse(send: Send) -> None:
+    """Answer as for a path that is not there."""
+    headers = [(b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def is_ours(scope: Message) -> bool:
@@ -60,7 +120,7 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     event.listen(Pool, "checkout", wait_longer)
-    extensions.get_middleware = lambda: (Middleware(OwnUser),)
+    extensions.get_middleware = lambda: (Middleware(OwnUser), Middleware(AnswersOnly))
     flower_superlink()
 
 

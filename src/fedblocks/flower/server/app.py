@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import httpx
 from flwr.app import Context, Message, MessageType
@@ -15,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.pulling import LOST, ROOM, UNUSABLE, pull, refuse_lasting
+from fedblocks.flower.server.pulling import LOST, ROOM, UNUSABLE, Inbox, refuse_lasting
 from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
@@ -45,6 +46,11 @@ class Link:
     waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)
     # client -> when to send it what again
     lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """What has come, whole or in part."""
+        return Inbox(self.grid)
 
     @staticmethod
     def of(registry: Registry) -> Link:
@@ -91,7 +97,7 @@ class Link:
         `limit` says how many bytes the arrays of a client can have.
         """
         limits = {number: ROOM + sum(map(limit, some)) for number, some in self.waiting.items()}
-        for number, message in pull(self.grid, limits):
+        for number, message in self.inbox.pull(limits):
             brought = self.waiting.pop(number, None)
             if brought is None:
                 continue

@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 from flwr.app import Error, Message, Metadata
@@ -24,6 +25,7 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
+    ObjectUnavailableError,
     inflate_object_from_contents,
     pull_objects,
 )
@@ -38,22 +40,71 @@ ROOM = 64 * 2**20
 LOST = {3, 4}
 UNUSABLE = 1000  # our own error, which Flower does not have: the answer is there and cannot be read
 UNAVAILABLE = 3  # Flower's error of an answer that did not arrive whole
+# seconds between two looks for the missing pieces of an answer: at first, and in the end
+SOON, SELDOM = 0.25, 4.0
+LOOK, BATCH = 1.0, 256  # seconds that a look may take, and pieces that are fetched at a time
 log = logging.getLogger(__name__)
 
 
-def pull(grid: Grid, limits: Mapping[str, int]) -> list[tuple[str, Message]]:
-    """Return the answers that have come to these messages, each of at most so many bytes.
+class Inbox:
+    """The answers to messages; those that come in pieces are waited for beside all others.
 
-    None come while the SuperLink fails; it says at the next call what was lost.
+    A client says that its answer comes before it sends the pieces, and may send them slowly or
+    never: nobody else's answer is held up by it.
     """
-    try:
-        if isinstance(grid, HttpGrid):
-            return list(_answers(grid, limits)) if limits else []
-        come = grid.pull_messages(list(limits)) if limits else []
-        return [(message.metadata.reply_to_message_id, message) for message in come]
-    except httpx.HTTPStatusError as error:
-        refuse_lasting(error)
-        return []
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._arriving: dict[str, _Arriving] = {}  # by the message that it answers
+
+    def pull(self, limits: Mapping[str, int]) -> list[tuple[str, Message]]:
+        """Return the answers that have come to these messages, each of at most so many bytes;
+        forget what has come to others.
+
+        None come while the SuperLink fails; it says at the next call what was lost.
+        """
+        self._arriving = {asked: some for asked, some in self._arriving.items() if asked in limits}
+        if not limits:
+            return []
+        try:
+            if isinstance(self.grid, HttpGrid):
+                self._begin(self.grid, limits)
+                return list(self._whole(self.grid))
+            come = self.grid.pull_messages(list(limits))
+            return [(message.metadata.reply_to_message_id, message) for message in come]
+        except httpx.HTTPStatusError as error:
+            refuse_lasting(error)
+            return []
+
+    def _begin(self, grid: HttpGrid, limits: Mapping[str, int]) -> None:
+        """Learn which answers come, by the messages that they answer as the SuperLink has it,
+        whatever they say of themselves.
+        """
+        unheard = [asked for asked in limits if asked not in self._arriving]
+        come = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
+        for head, tree in zip(come.messages_list, come.message_object_trees, strict=True):
+            asked = head.metadata.reply_to_message_id
+            names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
+            most = limits.get(asked, 0)
+            self._arriving[asked] = _Arriving(head.metadata.message_id, names, most)
+
+    def _whole(self, grid: HttpGrid) -> Iterator[tuple[str, Message]]:
+        """Yield the answers that are there, and what stands for those that cannot be used."""
+        for asked, answer in [*self._arriving.items()]:
+            message: Message | None
+            try:
+                message = answer.fetch(grid)
+            except (ObjectPullError, httpx.TransportError) as error:
+                message = failure(asked, UNAVAILABLE, error)
+            except httpx.HTTPStatusError as error:
+                is_passing = error.response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR
+                message = failure(asked, UNAVAILABLE if is_passing else UNUSABLE, error)
+            # whatever a client can think of; it must not cost the others their round
+            except Exception as error:
+                message = failure(asked, UNUSABLE, error)
+            if message is not None:
+                del self._arriving[asked]
+                yield asked, message
 
 
 def refuse_lasting(error: httpx.HTTPStatusError) -> None:
@@ -65,60 +116,73 @@ def refuse_lasting(error: httpx.HTTPStatusError) -> None:
     log.warning("the SuperLink failed and is asked again: %s", error)
 
 
-def _answers(grid: HttpGrid, limits: Mapping[str, int]) -> Iterator[tuple[str, Message]]:
-    """Yield answers, by the messages that they answer as the SuperLink has it, whatever
-    they say of themselves.
-    """
-    come = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(limits)))
-    for head, tree in zip(come.messages_list, come.message_object_trees, strict=True):
-        asked = head.metadata.reply_to_message_id
+@dataclass(eq=False)
+class _Arriving:
+    """An answer whose pieces come."""
+
+    name: str
+    names: list[str]  # of all pieces
+    most: int  # bytes
+    pieces: dict[str, bytes] = field(default_factory=dict)
+    size: int = 0  # bytes of these
+    looks: int = 0  # for those that are missing
+    due: float = 0.0  # when the next one is
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fetch(self, grid: HttpGrid) -> Message | None:
+        """Fetch the pieces that are there; return the answer if none is missing."""
+        if time.monotonic() < self.due:
+            return None
+        client, run = grid._runtime_client, grid.run.run_id
+        confirm = partial(
+            client.ConfirmMessageReceived,
+            ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=self.name),
+        )
+        fetch_one = make_pull_object_fn_protobuf(client.PullObject, grid.node, run)
         try:
-            yield asked, _fetch(grid, head.metadata.message_id, tree, limits.get(asked, 0))
-        except (ObjectPullError, httpx.TransportError) as error:
-            yield asked, failure(asked, UNAVAILABLE, error)
-        except httpx.HTTPStatusError as error:
-            is_passing = error.response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR
-            yield asked, failure(asked, UNAVAILABLE if is_passing else UNUSABLE, error)
-        # whatever a client can think of; it must not cost the others their round
-        except Exception as error:
-            yield asked, failure(asked, UNUSABLE, error)
+            self._fetch_pieces(partial(self._fetch_piece, fetch_one))
+        except TooLargeError:
+            confirm()  # so that the SuperLink throws it away
+            raise
+        if len(self.pieces) < len(self.names):
+            self.due = time.monotonic() + min(SOON * 2**self.looks, SELDOM)
+            self.looks += 1
+            return None
+        confirm()
+        return self._put_together()
 
+    def _fetch_pieces(self, fetch_one: Callable[[str], bytes]) -> None:
+        """Fetch what is missing, some pieces at a time, until one has not come yet or others have
+        waited for long: a client may name as many pieces as it likes.
+        """
+        end = time.monotonic() + LOOK
+        missing = [name for name in self.names if name not in self.pieces]
+        while missing and time.monotonic() < end:
+            some, missing = missing[:BATCH], missing[BATCH:]
+            pull_objects(some, fetch_one)
+            if any(name not in self.pieces for name in some):
+                return
 
-def _fetch(grid: HttpGrid, name: str, tree: Any, most: int) -> Message:
-    """Fetch the pieces of an answer and put them together."""
-    client, run = grid._runtime_client, grid.run.run_id
-    metered = _metered(make_pull_object_fn_protobuf(client.PullObject, grid.node, run), most)
-    confirmation = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=name)
-    names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
-    try:
-        contents = pull_objects(names, metered)
-    except TooLargeError:
-        client.ConfirmMessageReceived(confirmation)  # so that the SuperLink throws it away
-        raise
-    client.ConfirmMessageReceived(confirmation)
-    if (size := count_assembled_bytes(contents)) > most:
-        raise TooLargeError(f"arrays of {size} bytes, and at most {most} were expected")
-    message = inflate_object_from_contents(name, contents)
-    if not isinstance(message, Message):
-        raise TypeError("it is not a message")
-    return message
-
-
-def _metered(fetch: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
-    """Count the bytes that are fetched, by several threads, and stop above a bound."""
-    lock = threading.Lock()
-    total = 0
-
-    def fetch_counted(name: str) -> bytes:
-        nonlocal total
-        content = fetch(name)
-        with lock:
-            total += len(content)
-        if total > most:
-            raise TooLargeError(f"more than the {most} bytes that were expected")
+    def _fetch_piece(self, fetch_one: Callable[[str], bytes], name: str) -> bytes:
+        """Keep a piece if it is there; several threads do this, up to a bound of all bytes."""
+        try:
+            content = fetch_one(name)
+        except ObjectUnavailableError:
+            return b""
+        with self.lock:
+            self.pieces[name] = content
+            self.size += len(content)
+            if self.size > self.most:
+                raise TooLargeError(f"more than the {self.most} bytes that were expected")
         return content
 
-    return fetch_counted
+    def _put_together(self) -> Message:
+        if (size := count_assembled_bytes(self.pieces)) > self.most:
+            raise TooLargeError(f"arrays of {size} bytes, and at most {self.most} were expected")
+        message = inflate_object_from_contents(self.name, self.pieces)
+        if not isinstance(message, Message):
+            raise TypeError("it is not a message")
+        return message
 
 
 def failure(asked: str, code: int, error: Exception) -> Message:

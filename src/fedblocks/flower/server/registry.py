@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.pulling import ROOM, UNUSABLE, pull, refuse_lasting
+from fedblocks.flower.server.pulling import ROOM, UNUSABLE, Inbox, refuse_lasting
 from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.messages import Malformed
 from fedblocks.flower.wire.readable import readable
@@ -51,6 +51,7 @@ class Registry:
     nodes: dict[int, int] = field(default_factory=dict)  # client -> Flower's node
     # node -> why it was refused, or cannot take part
     refused: dict[int, str] = field(default_factory=dict)
+    _inbox: Inbox = field(init=False)
     _enrolment: Enrolment | None = None
     # node -> what it said, if it may speak for them
     _heard: dict[int, list[Member]] = field(default_factory=dict)
@@ -58,6 +59,9 @@ class Registry:
     _when: dict[int, float] = field(default_factory=dict)  # node -> when it was asked
     _public: dict[int, bytes] = field(default_factory=dict)  # node -> its key, of those online
     _looked: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._inbox = Inbox(self.grid)
 
     def look(self) -> None:
         """Ask new nodes who their clients are, take answers, and drop nodes that left
@@ -69,7 +73,7 @@ class Registry:
             self._read_enrolment()
             self._cross_out()
             self._greet()
-        for asked, message in pull(self.grid, dict.fromkeys(self._asked, ROOM)):
+        for asked, message in self._inbox.pull(dict.fromkeys(self._asked, ROOM)):
             node = self._asked.pop(asked, None)
             if node is not None:
                 self._hear(node, message)
@@ -103,7 +107,7 @@ class Registry:
         new = [node for node in unknown if now - self._when.get(node, float("-inf")) > AGAIN]
         messages = [hello_message(node, self.spec, AGAIN) for node in new]
         asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
-        self._asked |= asked
+        self._asked = {m: node for m, node in self._asked.items() if node not in new} | asked
         self._when |= dict.fromkeys(asked.values(), now)
 
     def _push(self, messages: list[Message]) -> list[str]:
