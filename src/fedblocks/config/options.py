@@ -64,7 +64,8 @@ def plain(value: Any) -> Any:
     for registry in TABLES.values():
         for name, kind in registry.items():
             if type(value) is kind:
-                return {"name": name, **{k: plain(v) for k, v in dataclasses.asdict(value).items()}}
+                values = dataclasses.asdict(value).items()
+                return {"name": name, **{k: plain(v) for k, v in values if v is not None}}
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
