@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Update as Update
     from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
+    from fedblocks.core.samplers import *  # noqa: F403 - its __all__
     from fedblocks.core.schedules import Cosine as Cosine
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
@@ -190,6 +191,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
+    "core.samplers": "SAMPLERS Candidates Sampler SizeSampler TraceSampler UniformSampler",
     "core.schedules": "Cosine Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.starts": "Alike Common Independent Start",

@@ -102,10 +102,12 @@ def snapshots(path: Path) -> dict[Any, Any]:
     [
         {},
         {"cohort": {"size": 3}},
+        {"cohort": {"size": 3, "sampler": {"name": "by_size"}}},
+        {"cohort": {"size": 2, "sampler": {"name": "trace", "rounds": [[0, 1, 2], [3, 4, 5]]}}},
         {"data": {**TABLE["data"], "unseen": 0.34}, "evaluation": {"every": 3, "local": True}},
         {"method": {"name": "pfedmb", "branches": 2, "batch_size": 16, "lr": 0.3}},
     ],
-    ids=["everybody", "some", "unseen", "with pictures"],
+    ids=["everybody", "some", "by size", "by a trace", "unseen", "with pictures"],
 )
 def test_a_run_folder_is_that_of_a_simulated_run(changes: dict[str, Any], tmp_path: Path) -> None:
     host = Host(tmp_path, changes)

@@ -19,6 +19,7 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.core.samplers import SAMPLERS
 from fedblocks.core.schedules import Cosine, Exponential, Milestones, Ramp, Schedule
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
@@ -51,6 +52,7 @@ FILLED_IN = {  # parameters that a run fills in by itself
     "partition": {"labels", "clients", "users", "coarse", "seed"},
     "shift": {"federation", "seed"},
     "testbed": {"pool", "seed"},
+    "sampler": set[str](),
 }
 
 
@@ -254,6 +256,7 @@ def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
         "partition": PARTITIONS,
         "shift": SHIFTS,
         "testbed": TESTBEDS,
+        "sampler": SAMPLERS,
     }
 
 

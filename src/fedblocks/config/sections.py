@@ -136,6 +136,11 @@ class CohortSection(Section):
     size: int | float = Field(
         default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)"
     )
+    sampler: Choice | None = Field(
+        default=None,
+        description="how they are chosen: uniform (the default), by_size, or a trace of who is "
+        'there, e.g. {name = "trace", path = "trace.csv"}',
+    )
 
     @model_validator(mode="after")
     def _in_range(self) -> CohortSection:

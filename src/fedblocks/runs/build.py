@@ -21,6 +21,7 @@ from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, idle_seed, placed
 from fedblocks.runs.heads import head_notes
+from fedblocks.runs.sampling import Sampling, sampling_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
@@ -36,6 +37,7 @@ class Prepared:
     cohort: int  # clients a round
     engine: Engine
     notes: list[Note]  # what a reader of the results should know
+    sampling: Sampling
 
     @property
     def hash(self) -> str:
@@ -61,7 +63,8 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
         Note(f"engine {engine.name}: {why_engine}"),
         *remarks,
     ]
-    return Prepared(config, experiment, clients, unseen, cohort, engine, notes)
+    sampling = sampling_of(config, federation, clients, cohort)
+    return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
 
 
 def look_over(

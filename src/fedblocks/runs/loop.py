@@ -21,6 +21,7 @@ from fedblocks.runs.build import Prepared
 from fedblocks.runs.clients import clients_text
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
+from fedblocks.runs.sampling import TRACE
 from fedblocks.runs.stopping import Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
@@ -126,6 +127,8 @@ def begin(lane: Lane, tell: OnNote) -> None:
         "engine": prepared.engine.name,
         "clients": clients_text(prepared.experiment.data),
     }
+    if trace := prepared.sampling.content_hash:
+        facts[TRACE] = trace
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
     store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:

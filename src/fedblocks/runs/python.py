@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from fedblocks.config.code.ingredients import Ingredients, method_table, net_table, task_table
+from fedblocks.config.code.ingredients import (
+    Ingredients,
+    method_table,
+    net_table,
+    sampler_table,
+    task_table,
+)
 from fedblocks.config.code.loading import Recipe, hand_over
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
@@ -16,6 +22,7 @@ from fedblocks.config.presets import PRESETS
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
@@ -42,6 +49,7 @@ class Settings(TypedDict, total=False):
 
     seed: int  # of initial models, cohorts and batches
     cohort: int | float | Mapping[str, Any]  # clients a round: a number, or a share; {"size": 10}
+    sampler: Sampler  # chooses them: SizeSampler(), TraceSampler("trace.csv"), or a function
     # {"every": 1, "parts": ["validation", "test"], "local": False}, or a number: "every"
     evaluation: int | Mapping[str, Any]
     checkpoint: int | Mapping[str, Any]  # {"every": 1, "keep": 2}, or a number: "every"
@@ -79,7 +87,7 @@ def run(
     without `on_note`, warnings become Python's.
     """
     on_round = print_too(on_round) if progress else on_round
-    hand_over(lambda: _recipes(what, data))
+    hand_over(lambda: _recipes(what, data, settings.get("sampler")))
     if isinstance(what, Config):
         data, out = (None, data) if isinstance(data, str | Path) else (data, out)
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
@@ -100,6 +108,7 @@ def resume(
     method: Methods | None = None,
     data: Federation | None = None,
     *,
+    sampler: Sampler | None = None,
     progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
@@ -109,16 +118,18 @@ def resume(
     happened.
 
     A run that was started with a method and data needs the same again: other options, another net
-    or other data are refused with what differs. A run that was started from a configuration needs
-    neither. `progress` prints a line a round.
+    or other data are refused with what differs; so does a run with a sampler of your own. A run
+    that was started from a configuration needs neither. `progress` prints a line a round.
     """
     on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
         raise UserError(
             "a method without data, or data without a method", "give both, as to `run`, or neither"
         )
-    hand_over(lambda: _recipes(method, data))
-    ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
+    hand_over(lambda: _recipes(method, data, sampler))
+    ingredients = None
+    if method is not None:
+        ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
     if not (track and is_first()):
         return runs.resume(path, on_round, on_note or warn_of, ingredients)
     go = lambda listener: runs.resume(path, listener, on_note or warn_of, ingredients)
@@ -137,9 +148,12 @@ def config_of_objects(
             "say how many rounds to train", "write for example run(method, data, rounds=20)"
         )
     _check_groups(ingredients, groups)
+    ingredients = ingredients.with_sampler(settings.get("sampler"))
     common = ingredients.method_of(ALL)
     table: Table = {
-        key: value for key, value in settings.items() if key not in TABLES and value is not None
+        key: value
+        for key, value in settings.items()
+        if key not in (*TABLES, "sampler") and value is not None
     }
     table |= {"rounds": rounds, "data": ingredients.data_table(), **_tables(common)}
     if task := task_table(ingredients.data.task):
@@ -153,6 +167,9 @@ def config_of_objects(
         if value is not None:
             own = value if isinstance(value, Mapping) else {field: value}
             table[section] = {**table.get(section, {}), **own}
+    if ingredients.sampler is not None:
+        cohort = table.get("cohort", {})
+        table["cohort"] = {**cohort, "sampler": sampler_table(ingredients.sampler)}
     return Config.stored(table, Source("fedblocks.run")).of_objects(ingredients)
 
 
@@ -248,8 +265,12 @@ def _federation(data: Any) -> Federation:
     return federation
 
 
-def _recipes(what: Config | Methods | None, data: Federation | str | Path | None) -> list[Recipe]:
+def _recipes(
+    what: Config | Methods | None,
+    data: Federation | str | Path | None,
+    sampler: Sampler | None = None,
+) -> list[Recipe]:
     """For a command that reads the program: what the run uses, where it is made of objects."""
     if what is None or isinstance(what, Config):
         return []
-    return [lambda seed: Ingredients.of(_methods(what), _federation(data))]
+    return [lambda seed: Ingredients.of(_methods(what), _federation(data), sampler)]

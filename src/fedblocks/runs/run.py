@@ -21,6 +21,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.joining import current_ranks
 from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import RunResult, config_of, load_run
+from fedblocks.runs.sampling import TRACE
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
@@ -204,6 +205,10 @@ def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
     if recorded is not None and recorded != prepared.hash:
         fix = "restore the data that the run was started with, or start a new run"
         raise DataError("the data differ from those that the run was started with", fix)
+    trace = folder.store.meta(TRACE)
+    if trace is not None and trace != prepared.sampling.content_hash:
+        fix = "restore the trace that the run was started with, or start a new run"
+        raise DataError("the trace of who is there differs from that of the run", fix)
 
 
 def changes_since(folder: RunFolder, ranks: int = 1) -> list[Note]:

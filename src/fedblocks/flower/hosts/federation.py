@@ -19,6 +19,7 @@ from fedblocks.flower.keys.private_files import private_folder
 from fedblocks.flower.server.jobs import ServerJob, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
+from fedblocks.flower.wire.sampling_check import check_sampling
 from fedblocks.runs.build import prepare
 from fedblocks.runs.engine_choice import device_of
 from fedblocks.runs.progress import OnNote, OnRound
@@ -42,6 +43,7 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
             "leave it out",
         )
     prepared = prepare(config, shape_of(config))
+    check_sampling(prepared)
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
         private_folder(path)

@@ -31,6 +31,7 @@ from fedblocks.runs.ranks.joining import local_number, local_ranks
 from fedblocks.runs.ranks.ownership import owners_of, part_of
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.rounds import RankRun
+from fedblocks.runs.sampling import sampling_of
 from fedblocks.runs.shelf import remember_hash
 from fedblocks.runs.storage.code_record import entries_of
 from fedblocks.runs.storage.record import Note
@@ -138,7 +139,8 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     experiment = RankExperiment.part_of(whole, sizes, owners, ranks.number)
     cohort, notes = look_over(config, experiment, federation, len(clients))
     notes = [Note(f"device {device.type}: {why}, {ranks.count} ranks"), *notes]
-    prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes)
+    sampling = sampling_of(config, federation, clients, cohort)
+    prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes, sampling)
     return RankRun(ranks, prepared, experiment, clients_text(federation))
 
 
