@@ -152,6 +152,7 @@ if TYPE_CHECKING:
     from fedblocks.reports.compare import compare as compare
     from fedblocks.reports.html import write_report as write_report
     from fedblocks.reports.tables import leaderboard as leaderboard
+    from fedblocks.runs.evaluations import EvaluationDone as EvaluationDone
     from fedblocks.runs.federations import federation_of as federation_of
     from fedblocks.runs.progress import RoundDone as RoundDone
     from fedblocks.runs.python import Settings as Settings
@@ -252,6 +253,7 @@ _NAMES = {  # module -> the names that are taken from it
     "reports.html": "write_report",
     "reports.tables": "leaderboard",
     "config.model": "Config",
+    "runs.evaluations": "EvaluationDone",
     "runs.federations": "federation_of",
     "config.presets": "PRESETS read_config",
     "runs.progress": "RoundDone",

@@ -176,6 +176,18 @@ class CheckpointSection(Section):
     )
 
 
+class StoppingSection(Section):
+    """When a run ends before its last round."""
+
+    patience: int = Field(ge=1, description="evaluations without a better one, at least 1")
+    least: float = Field(
+        default=0.0, ge=0, description="by how much the main metric must be better to count"
+    )
+    part: Literal["train", "validation"] = Field(
+        default="validation", description="the data that decide: validation or train, never test"
+    )
+
+
 class FaultsSection(Section):
     """Faults on purpose, drawn for every client and round from the seed alone."""
 

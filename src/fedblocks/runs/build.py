@@ -21,6 +21,7 @@ from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, idle_seed, placed
 from fedblocks.runs.heads import head_notes
+from fedblocks.runs.patience import check_stopping
 from fedblocks.runs.sampling import Sampling, sampling_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
@@ -55,6 +56,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     else:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)
+    check_stopping(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
     engine, why_engine = engine_of(config, experiment, cohort, device, clients)

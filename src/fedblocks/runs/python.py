@@ -26,8 +26,10 @@ from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
+from fedblocks.runs.evaluations import OnEvaluation
+from fedblocks.runs.extension import extend
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
-from fedblocks.runs.ranks.joining import is_first
+from fedblocks.runs.ranks.joining import is_first, together
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
@@ -39,6 +41,7 @@ TABLES = {
     "unseen": ("data", "unseen"),
     "evaluation": ("evaluation", "every"),
     "checkpoint": ("checkpoint", "every"),
+    "stopping": ("stopping", "patience"),
 }
 
 
@@ -53,8 +56,9 @@ class Settings(TypedDict, total=False):
     # {"every": 1, "parts": ["validation", "test"], "local": False}, or a number: "every"
     evaluation: int | Mapping[str, Any]
     checkpoint: int | Mapping[str, Any]  # {"every": 1, "keep": 2}, or a number: "every"
+    stopping: int | Mapping[str, Any]  # ends early: {"patience": 5}, or a number
     engine: Literal["auto", "sequential", "vectorised", "processes"]
-    device: Literal["auto", "cpu", "cuda"]
+    device: str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
     threads: int
     processes: int
     memory: str  # such as "8GiB"
@@ -75,6 +79,7 @@ def run(
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
     **settings: Unpack[Settings],
 ) -> RunResult:
     """Train a method on data, or what a configuration describes, in a new folder (default:
@@ -83,8 +88,8 @@ def run(
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
     `run(config, out)` takes everything from the configuration. `progress` prints a line a round.
-    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens;
-    without `on_note`, warnings become Python's.
+    `track` names tools that mirror the run; `on_round`, `on_evaluation` and `on_note` are told
+    what happens; without `on_note`, warnings become Python's.
     """
     on_round = print_too(on_round) if progress else on_round
     hand_over(lambda: _recipes(what, data, settings.get("sampler")))
@@ -99,7 +104,7 @@ def run(
         path = Path(out)
     else:
         path = runs.free_folder(f"{config.method.name}-{config.data.name}")
-    go = lambda listener: runs.run(config, path, listener, on_note or warn_of)
+    go = lambda listener: runs.run(config, path, listener, on_note or warn_of, on_evaluation)
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
@@ -109,17 +114,20 @@ def resume(
     data: Federation | None = None,
     *,
     sampler: Sampler | None = None,
+    rounds: int | str | None = None,
     progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
     happened.
 
     A run that was started with a method and data needs the same again: other options, another net
     or other data are refused with what differs; so does a run with a sampler of your own. A run
-    that was started from a configuration needs neither. `progress` prints a line a round.
+    that was started from a configuration needs neither. `rounds="+20"` extends a run, also a
+    finished one, and `rounds=60` lets it have 60 in all. `progress` prints a line a round.
     """
     on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
@@ -130,9 +138,12 @@ def resume(
     ingredients = None
     if method is not None:
         ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
+    if rounds is not None:
+        together(lambda: extend(Path(path), rounds, ingredients) if is_first() else None)
+    tell = on_note or warn_of
+    go = lambda listener: runs.resume(path, listener, tell, ingredients, on_evaluation)
     if not (track and is_first()):
-        return runs.resume(path, on_round, on_note or warn_of, ingredients)
-    go = lambda listener: runs.resume(path, listener, on_note or warn_of, ingredients)
+        return go(on_round)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
 
 

@@ -16,6 +16,7 @@ from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.joining import current_ranks
@@ -41,14 +42,16 @@ def run(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
-    """Train as a configuration says, in a new folder; `on_round` and `on_note` are told
-    what happens.
+    """Train as a configuration says, in a new folder; `on_round`, `on_note` and `on_evaluation`
+    are told what happens.
     """
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     ranks = current_ranks()
     if ranks is not None:
-        return result_seen(run_part(ranks, config, path, on_round, on_note))
+        listeners = on_round, on_note, on_evaluation
+        return result_seen(run_part(ranks, config, path, *listeners))
     prepared = prepare(config)
     with (
         hardware(config),
@@ -57,6 +60,7 @@ def run(
         ) as folder,
     ):
         lane = Lane(folder, prepared, prepared.experiment.start(), prepared.notes)
+        lane.on_evaluation = on_evaluation
         carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
@@ -66,6 +70,7 @@ def resume(
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
     ingredients: Ingredients | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
     happened.
@@ -74,7 +79,8 @@ def resume(
     """
     ranks = current_ranks()
     if ranks is not None:
-        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, on_round, on_note))
+        listeners = on_round, on_note, on_evaluation
+        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, *listeners))
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         check_untouched(folder)
@@ -93,6 +99,7 @@ def resume(
                 lane = Lane(
                     folder, prepared, state, [*prepared.notes, *changes_since(folder), *notes]
                 )
+                lane.on_evaluation = on_evaluation
                 carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 

@@ -42,6 +42,12 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
             "[faults] is for simulated runs: the clients of a federation have their own",
             "leave it out",
         )
+    if config.stopping is not None:
+        raise UserError(
+            "[stopping] is for simulated runs: clients of a federation may send the scores of a "
+            "round with their next update",
+            "leave it out, and end the run with: fedblocks federation stop",
+        )
     prepared = prepare(config, shape_of(config))
     check_sampling(prepared)
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
@@ -138,7 +144,7 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
         launch.free_port(),
         insecure=insecure,
         data=config.resolved()["data"],
-        device=device_of(config)[0].type,
+        device=str(device_of(config)[0]),
         pictures=True,
     )
     agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}

@@ -26,6 +26,7 @@ from fedblocks.runs.clients import clients_text
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import federation_of, hold_out, placed
+from fedblocks.runs.patience import check_stopping
 from fedblocks.runs.ranks.experiment import RankExperiment
 from fedblocks.runs.ranks.joining import local_number, local_ranks
 from fedblocks.runs.ranks.ownership import owners_of, part_of
@@ -131,6 +132,7 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     device, why = _device(config)
     federation = federation_of(config)
     clients, unseen = hold_out(config, federation)
+    check_stopping(config, federation)
     sizes = federation.train.sizes
     owners = owners_of(sizes, unseen, ranks.count)
     part = part_of(federation, owners == ranks.number).to(device)
