@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedblocks.core.arithmetic import mix as mix
     from fedblocks.core.arithmetic import pick as pick
     from fedblocks.core.arithmetic import unflat as unflat
+    from fedblocks.core.augmentations import *  # noqa: F403 - its __all__
     from fedblocks.core.blocks import Block as Block
     from fedblocks.core.blocks import Fresh as Fresh
     from fedblocks.core.blocks import Frozen as Frozen
@@ -176,6 +177,7 @@ if TYPE_CHECKING:
 
 _NAMES = {  # module -> the names that are taken from it
     "core.arithmetic": "distance2 each flat mix pick unflat",
+    "core.augmentations": "AUGMENTATIONS Augmentation Crop Draws Flip Jitter Noise Scale",
     "core.blocks": "Block Fresh Frozen Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
     "core.description": "Paper",

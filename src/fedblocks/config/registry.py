@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar
 
+from fedblocks.core.augmentations import AUGMENTATIONS, Augmentation
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
@@ -43,7 +44,11 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "linear": Ramp,
     "cosine": Cosine,
 }
-TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
+TABLES: dict[Any, dict[str, Callable[..., Any]]] = {
+    Optimizer: OPTIMIZERS,
+    Schedule: SCHEDULES,
+    Augmentation: AUGMENTATIONS,
+}
 
 FILLED_IN = {  # parameters that a run fills in by itself
     "method": {"net"},

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 from torch import Tensor
 
+from fedblocks.core.augmentations import augment_batch
 from fedblocks.core.client import ClientStack, Step
 
 
@@ -19,6 +23,10 @@ def batch_of(local: ClientStack, step: Step, key: Tensor) -> dict[str, Tensor]:
         mask = (step.index >= 0).to(size.dtype)
     where = _pick(rows, index) if index.dim() == 1 else rows.gather(-1, index)
     x, y = _pick(source.x, where), _pick(source.y, where)
+    augment = None if local.method is None else local.method.augment
+    if augment:
+        with torch.no_grad():
+            x = local.each(partial(augment_batch, augment))(x, key)
     return {"x": x, "y": y, "mask": mask, "index": index, "key": key}
 
 

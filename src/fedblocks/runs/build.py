@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedblocks.config.model import ALL, Config
+from fedblocks.core.augmentations import try_augmentations
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
@@ -77,6 +78,7 @@ def look_over(
     with placed(config, ("method",)):
         for method in experiment.methods.values():
             check_phases(method)
+            try_augmentations(method.augment or (), experiment.data.x)
         experiment.start()  # blocks that cannot be shared show here
     methods = experiment.methods.values()
     tags = _tags(federation)
