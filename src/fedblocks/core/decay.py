@@ -71,7 +71,7 @@ def with_groups(optimizer: Optimizer, exempt: frozenset[int]) -> Optimizer:
 def weight_names(method: Method) -> set[TensorName]:
     """The weights among a method's tensors: of two dimensions and more, no bias, in no norm."""
     layout = method.blocks()
-    parts = {name: getattr(block, "part", None) for name, block in layout.items()}
+    parts: dict[str, Any] = {name: block.part for name, block in layout.items()}
     own = {
         name: _weights_of_piece(part) if isinstance(part, Piece) else _weights_of(part)
         for name, part in parts.items()

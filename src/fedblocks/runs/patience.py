@@ -30,7 +30,7 @@ def patience_of(config: Config, store: RunStore, round: int) -> EarlyStopping | 
     metric = store.metric()
     with suppress(StopRun):
         for row in store.rows(means, chosen.part, int(store.meta(SINCE) or 0), round):
-            scores = {chosen.part: row["accuracy"]}
+            scores: dict[str, float] = {chosen.part: row["accuracy"]}
             patience(RoundDone(row["round"], config.rounds, 0, 0.0, 0, 0, 0, scores, metric=metric))
     return patience
 

@@ -5,6 +5,7 @@ data as objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -139,12 +140,21 @@ def resume(
     if method is not None:
         ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
     if rounds is not None:
-        together(lambda: extend(Path(path), rounds, ingredients) if is_first() else None)
+        together(partial(_extend, Path(path), rounds, ingredients))
     tell = on_note or warn_of
-    go = lambda listener: runs.resume(path, listener, tell, ingredients, on_evaluation)
+
+    def go(listener: OnRound | None) -> RunResult:
+        return runs.resume(path, listener, tell, ingredients, on_evaluation)
+
     if not (track and is_first()):
         return go(on_round)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
+
+
+def _extend(path: Path, rounds: int | str, ingredients: Ingredients | None) -> None:
+    """More rounds for a run, by the process that writes its folder."""
+    if is_first():
+        extend(path, rounds, ingredients)
 
 
 def config_of_objects(

@@ -86,8 +86,9 @@ def sampler_table(sampler: Sampler) -> Table:
     """A sampler as a configuration records it: its name and its fields."""
     kind = type(sampler)
     listed = next((name for name, known in SAMPLERS.items() if known is kind), None)
-    own = dataclasses.fields(sampler) if dataclasses.is_dataclass(sampler) else ()
-    values = {field.name: getattr(sampler, field.name) for field in own}
+    record: Any = sampler
+    own = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
+    values = {field.name: getattr(record, field.name) for field in own}
     fields = {name: as_plain(value) for name, value in values.items() if value is not None}
     return {"name": listed or getattr(sampler, "__qualname__", kind.__qualname__), **fields}
 
