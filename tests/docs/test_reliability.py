@@ -70,14 +70,14 @@ def test_every_row_has_a_figure_and_all_cases_passed(reliability: ModuleType) ->
     assert [t for t, one in outcomes.items() if not one["of"] == one["passed"] > 0] == []
 
 
-def test_the_fuzzers_figures_are_of_long_sessions_in_which_nothing_got_through(
+def test_the_fuzzers_figures_are_of_a_million_and_nothing_got_through(
     reliability: ModuleType,
 ) -> None:
     (row,) = [row for row in reliability.rows() if "stored" in row]
     stored = [json.loads((ROOT / "results" / name).read_text()) for name in row["stored"]]
     files, messages, requests = [[*one.values()] for one in stored]
     assert sum(one["inputs"] for one in files + messages) >= 1_000_000
-    assert sum(one["requests"] for one in requests) >= 250_000
+    assert sum(one["requests"] for one in requests) >= 1_000_000
     assert [one for one in files + messages if one["wrong"]] == []
     assert [one for one in requests if one["not allowed"]] == []
 
