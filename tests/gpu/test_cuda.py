@@ -32,9 +32,10 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("compiler", [True, False])
+@pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
 def test_convolutions_of_a_stack_are_those_of_each_client(
-    channels, size, filters, kernel, pad, compiler, monkeypatch
+    channels, size, filters, kernel, pad, stride, compiler, monkeypatch
 ):
     from fedblocks.kernels.cuda import nvrtc
     from fedblocks.layers.mapped_convolution import ClientConvolution
@@ -47,9 +48,12 @@ def test_convolutions_of_a_stack_are_those_of_each_client(
         4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True
     )
     b = torch.randn(4, filters, device="cuda", generator=noise, requires_grad=True)
-    y = vmap(lambda x, w, b: ClientConvolution.apply(x, w, b, pad))(x, w, b)
+    y = vmap(lambda x, w, b: ClientConvolution.apply(x, w, b, (pad, stride)))(x, w, b)
     expected = torch.stack(
-        [F.conv2d(*(t[i].double() for t in (x, w, b)), padding=pad) for i in range(4)]
+        [
+            F.conv2d(*(t[i].double() for t in (x, w, b)), padding=pad, stride=stride)
+            for i in range(4)
+        ]
     )
     slope = torch.randn_like(y)
     actual = (y, *torch.autograd.grad(y, (x, w, b), slope))
@@ -74,13 +78,13 @@ def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_clie
         pooled = (
             convolve_and_pool(x, w, shift, 1, False)
             if joined
-            else max_pool(ClientConvolution.apply(x, w, shift, 1), 2)
+            else max_pool(ClientConvolution.apply(x, w, shift, (1, 1)), 2)
         )
-        return ClientConvolution.apply(pooled.sigmoid(), v, None, 1).square().mean()
+        return ClientConvolution.apply(pooled.sigmoid(), v, None, (1, 2)).square().mean()
 
     def plain(w, v, x):
         hidden = F.max_pool2d(F.conv2d(x, w, w.sum((1, 2, 3)), padding=1), 2).sigmoid()
-        return F.conv2d(hidden, v, None, padding=1).square().mean()
+        return F.conv2d(hidden, v, None, padding=1, stride=2).square().mean()
 
     def curved(loss):  # the length of the gradient, and how that changes with the weights
         return grad(
@@ -323,3 +327,95 @@ def test_a_comparison_on_a_gpu_runs_its_seeds_as_lanes(tmp_path):
     assert all(one.status == "finished" for by_seed in actual.values() for one in by_seed.values())
     lane = load_run(cell_folder(tmp_path / "grid", "fedper", 1))
     assert any("lanes" in note["text"] for note in lane.notes)
+
+
+def group_norm(x, w, b):
+    return F.group_norm(x, 3, w, b)
+
+
+def causal_attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def look_back(q, k):
+    """Each query on the three keys up to its own."""
+    own, other = (torch.arange(t.shape[-2], device=t.device) for t in (q, k))
+    back = own[:, None] - other
+    return (back >= 0) & (back < 3)
+
+
+def masked_attention(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, look_back(q, k))
+
+
+def strided(x, w, b):
+    return F.conv2d(x, w, b, padding=1, stride=2)
+
+
+FUSED = {
+    "convolution": (strided, [(3, 4, 7, 7), (20, 4, 3, 3), (20,)]),
+    "group_norm": (group_norm, [(5, 6, 7, 5), (6,), (6,)]),
+    "group_norm of rows": (group_norm, [(5, 12), (12,), (12,)]),
+    "attention": (F.scaled_dot_product_attention, [(2, 3, 9, 8), (2, 3, 11, 8), (2, 3, 11, 8)]),
+    "masked attention": (masked_attention, [(2, 3, 9, 8), (2, 3, 11, 8), (2, 3, 11, 8)]),
+    "causal attention": (causal_attention, [(2, 3, 9, 8)] * 3),
+}
+
+
+def fused(name):
+    from fedblocks.layers.mapped_attention import fused_attention
+    from fedblocks.layers.mapped_convolution import ClientConvolution
+    from fedblocks.layers.mapped_group_norm import normalise
+
+    if name == "convolution":
+        return lambda x, w, b: ClientConvolution.apply(x, w, b, (1, 2))
+    if name.startswith("group_norm"):
+        return lambda x, w, b: normalise(x, w, b, 3, 1e-5)
+    if name.startswith("masked"):
+        return lambda q, k, v: fused_attention(
+            q, k, v, torch.where(look_back(q, k), 0.0, -torch.inf)
+        )
+    return lambda q, k, v: fused_attention(q, k, v, is_causal=name.startswith("causal"))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])  # the outputs, their gradients, those of gradients
+@pytest.mark.parametrize("name", FUSED)
+def test_a_fused_layer_of_a_stack_is_that_of_each_client(name, depth):
+    plain, shapes = FUSED[name]
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    inputs = [torch.randn(4, *s, device="cuda", generator=noise) for s in shapes]
+
+    def derived(function):
+        def loss(*own):
+            return function(*own).pow(3).mean()
+
+        if depth == 0:
+            return function
+        slopes = grad(loss, (0, 1, 2))
+        if depth == 1:
+            return slopes
+        return grad(lambda *own: sum(s.square().sum() for s in slopes(*own)), (0, 1, 2))
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = [derived(plain)(*(t[i].double() for t in inputs)) for i in range(4)]
+    actual = vmap(derived(fused(name)))(*inputs)
+    pairs = [(actual, expected)] if depth == 0 else zip(actual, zip(*expected, strict=True))
+    for one, others in pairs:
+        other = torch.stack(list(others))
+        assert (one - other).abs().max() <= 2e-5 * other.abs().max()
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_fused_layer_of_a_stack_of_stacks_is_that_of_each(name):
+    plain, shapes = FUSED[name]
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    inputs = [torch.randn(3, 2, *s, device="cuda", generator=noise) for s in shapes]
+    slopes = vmap(vmap(grad(lambda *own: fused(name)(*own).pow(3).mean(), (0, 1, 2))))(*inputs)
+    double = [t.double() for t in inputs]
+    for i in range(3):
+        for j in range(2):
+            one = grad(lambda *own: plain(*own).pow(3).mean(), (0, 1, 2))(
+                *(t[i, j] for t in double)
+            )
+            for actual, expected in zip(slopes, one, strict=True):
+                assert (actual[i, j] - expected).abs().max() <= 2e-5 * expected.abs().max()

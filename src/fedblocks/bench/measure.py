@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fedblocks.bench.materials import Materials
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.engines.round import Engine, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
+from fedblocks.runs.run import tf32
 
 PLAIN = "plain loop"
 SOME = 8  # clients of a round whose operations are counted
@@ -70,6 +71,7 @@ class Result:
     share_of_floor: float  # floor_seconds / seconds: 1 would be the speed of that product
     # seconds per operation beside the plain loop's: 1 = the same, less is better
     per_operation: float
+    precision: str = "float32"  # of our products on a GPU; the loop's are float32
 
     def table(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -86,7 +88,11 @@ class Operations:
 
 
 def measure(
-    materials: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float
+    materials: Materials,
+    engines: Sequence[Engine],
+    repeat: int,
+    start_seconds: float,
+    precision: str = "float32",
 ) -> list[Result]:
     """One result for each engine; all of them and the loop take turns, so that a busy
     machine disturbs all alike.
@@ -94,13 +100,25 @@ def measure(
     device = materials.experiment.data.x.device
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
-    rounds |= {engine.name: our_round(materials, engine) for engine in engines}
+    for engine in engines:
+        rounds[engine.name] = in_precision(precision, our_round(materials, engine))
     sides = take_turns(rounds, repeat, device)
     operations = Operations(matmul_rate(device), our_flops(materials), loop_flops(plain))
-    return [
+    results = [
         _result(materials, sides[engine.name], sides[PLAIN], start_seconds, operations)
         for engine in engines
     ]
+    return [replace(result, precision=precision) for result in results]
+
+
+def in_precision(precision: str, round: Round) -> Round:
+    """A round whose products are rounded as a configuration's `precision` says."""
+
+    def rounded() -> int:
+        with tf32(precision == "tf32"):
+            return round()
+
+    return rounded
 
 
 def our_round(materials: Materials, engine: Engine) -> Round:

@@ -37,7 +37,12 @@ Tell = Callable[[Sequence[Result], dict[str, Any]], None]
 
 
 def run_jobs(
-    jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Tell
+    jobs: Sequence[BenchJob],
+    device: str,
+    repeat: int,
+    engines: Sequence[str],
+    tell: Tell,
+    precision: str = "float32",
 ) -> dict[str, Any]:
     """Time every job; `tell` hears of each at once. What a method refuses is listed
     under "skipped".
@@ -49,7 +54,7 @@ def run_jobs(
     skipped: dict[str, str] = {}
     for job in jobs:
         try:
-            of_job = run_job(job, device, repeat, engines)
+            of_job = run_job(job, device, repeat, engines, precision)
         except UserError as error:  # a method that the job's net or data do not suit
             skipped[job.name] = error.message
             continue
@@ -68,7 +73,9 @@ def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]
     }
 
 
-def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> list[Result]:
+def run_job(
+    job: BenchJob, device: str, repeat: int, engines: Sequence[str], precision: str = "float32"
+) -> list[Result]:
     """Time one job on some engines; "auto" is the one that a run would choose."""
     began = time.perf_counter()
     ready = materials(job, device)
@@ -76,7 +83,7 @@ def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> 
     start_seconds = time.perf_counter() - began
     chosen = _engines(ready, engines)
     try:
-        return measure(ready, chosen, repeat, start_seconds)
+        return measure(ready, chosen, repeat, start_seconds, precision)
     finally:
         for engine in chosen:
             if isinstance(engine, Processes):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+from fedblocks.core.errors import UserError
 
 if TYPE_CHECKING:
     from fedblocks.bench.measure import Result
@@ -35,6 +36,12 @@ Engine = Annotated[
         "--engine", help="Engine: auto, sequential, vectorised, processes; may be repeated."
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision", help="Of our products on a GPU: float32 or tf32; the loop's are float32."
+    ),
+]
 Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
 Peers = Annotated[
     bool,
@@ -49,6 +56,7 @@ def bench(
     device: Device = "cpu",
     repeat: Repeat = 3,
     engine: Engine = None,
+    precision: Precision = "float32",
     large: Large = False,
     peers: Peers = False,
 ) -> None:
@@ -62,7 +70,16 @@ def bench(
             return _beside_peers(jobs or [], repeat, out, as_json)
         names = jobs or []
         engines = engine or ["auto"]
-        results = _time_jobs(names, device, repeat, engines, large=large, out=out, as_json=as_json)
+        results = _time_jobs(
+            names,
+            device,
+            repeat,
+            engines,
+            precision=check_precision(precision),
+            large=large,
+            out=out,
+            as_json=as_json,
+        )
         if as_json:
             show_json(results)
         else:
@@ -71,12 +88,20 @@ def bench(
     stoppable(action)
 
 
+def check_precision(precision: str) -> str:
+    """One that there is."""
+    if precision not in ("float32", "tf32"):
+        raise UserError(f'there is no precision "{precision}"', "use float32 or tf32")
+    return precision
+
+
 def _time_jobs(
     jobs: list[str],
     device: str,
     repeat: int,
     engines: list[str],
     *,
+    precision: str,
     large: bool,
     out: Path | None,
     as_json: bool,
@@ -98,7 +123,7 @@ def _time_jobs(
             say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
 
     with tf32(False):  # for both sides, as in a run
-        timings = run_jobs(wanted, check_device(device), repeat, engines, tell)
+        timings = run_jobs(wanted, check_device(device), repeat, engines, tell, precision)
         if NAME in jobs:
             timings["lanes"] = measure_lanes(device, repeat)
         if GRID in jobs:

@@ -5,6 +5,7 @@ clients are a further dimension of the batch.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.mode import current
 from fedblocks.layers.dense import dense
+from fedblocks.layers.mapped_attention import can_fuse, fused_attention
 from fedblocks.layers.noise import check_training, drop_out
 
 
@@ -32,6 +34,13 @@ def attention(
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
+    certain = attn_mask is None or not attn_mask.requires_grad  # numbers may be learned
+    if current().mapped and certain and dropout_p == 0 and can_fuse(query, key, value):
+        closed = (
+            ~attn_mask if attn_mask is not None and attn_mask.dtype == torch.bool else attn_mask
+        )
+        numbers = None if closed is None else _as_numbers(closed, query.dtype)
+        return fused_attention(query, key, value, numbers, is_causal, scale)
     if is_causal:
         shape = (query.shape[-2], key.shape[-2])
         attn_mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
@@ -49,6 +58,22 @@ def _weights(
         scores = scores + mask
     weights = scores.softmax(-1)
     return drop_out(weights, dropout, whole_channels=False) if dropout else weights
+
+
+class Masks(NamedTuple):
+    """What keeps queries from keys, true = closed, or numbers to add."""
+
+    padding: Tensor | None  # [batch, keys]
+    mask: Tensor | None  # [queries, keys], or one for each example and head
+    is_causal: bool  # a hint: the mask closes what comes later, and nothing else
+
+    def of_one(self) -> Masks:
+        """For a batch of one example."""
+        return self._replace(padding=None if self.padding is None else self.padding.unsqueeze(0))
+
+    def are_certain(self) -> bool:
+        """Whether no gradient is asked for: numbers may be learned."""
+        return not any(t is not None and t.requires_grad for t in (self.padding, self.mask))
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -78,32 +103,40 @@ class MultiheadAttention(nn.MultiheadAttention):
                 average_attn_weights,
                 is_causal,
             )
+        masks = Masks(key_padding_mask, attn_mask, is_causal and not need_weights)
         if query.dim() == 2:
             batch = 0 if self.batch_first else 1
             one, other, third = (t.unsqueeze(batch) for t in (query, key, value))
-            padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-            out, weights = self._attend(one, other, third, padding, attn_mask)
-            out, weights = out.squeeze(batch), weights.squeeze(0)
+            out, weights = self._attend(one, other, third, masks.of_one(), need_weights)
+            out, weights = out.squeeze(batch), None if weights is None else weights.squeeze(0)
         else:
-            out, weights = self._attend(query, key, value, key_padding_mask, attn_mask)
-        if not need_weights:
+            out, weights = self._attend(query, key, value, masks, need_weights)
+        if weights is None or not need_weights:
             return out, None
         return out, weights.mean(-3) if average_attn_weights else weights
 
     def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs as the inputs lie, and the weights [batch, heads, queries, keys]."""
+        self, query: Tensor, key: Tensor, value: Tensor, masks: Masks, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs as the inputs lie, and the weights [batch, heads, queries, keys], which the
+        fused form does not have.
+        """
         q, k, v = self.project(query, key, value)  # [batch, steps, features]
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (self._append(t, b) for t, b in ((k, self.bias_k), (v, self.bias_v)))
         q, k, v = (self._heads(t) for t in (q, k, v))
         if self.add_zero_attn:
             k, v = (torch.cat([t, torch.zeros_like(t[..., :1, :])], -2) for t in (k, v))
-        both = self._merge(padding, mask, q, k.shape[-2])
         dropout = self.dropout if current().training else 0.0
-        weights = _weights(q, k, both, dropout, None)
-        y = (weights @ v).transpose(1, 2).flatten(-2)  # [batch, queries, features]
+        weights, fuses = None, not need_weights and dropout == 0 and masks.are_certain()
+        if fuses and current().mapped and can_fuse(q, k, v):
+            hint = masks.is_causal and masks.padding is None and q.shape[-2] == k.shape[-2]
+            both = None if hint else self._merge(masks, q, k.shape[-2])
+            y = fused_attention(q, k, v, both, is_causal=hint)
+        else:
+            weights = _weights(q, k, self._merge(masks, q, k.shape[-2]), dropout, None)
+            y = weights @ v
+        y = y.transpose(1, 2).flatten(-2)  # [batch, queries, features]
         y = dense(y, self.out_proj.weight, self.out_proj.bias)
         return y if self.batch_first else y.transpose(0, 1), weights
 
@@ -135,10 +168,9 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _append(self, t: Tensor, last: Tensor) -> Tensor:
         return torch.cat([t, last.expand(len(t), 1, -1)], 1)
 
-    def _merge(
-        self, padding: Tensor | None, mask: Tensor | None, query: Tensor, keys: int
-    ) -> Tensor | None:
+    def _merge(self, masks: Masks, query: Tensor, keys: int) -> Tensor | None:
         """Both masks as numbers to add to the scores; keys that the layer appended are open."""
+        padding, mask = masks.padding, masks.mask
         if padding is None and mask is None:
             return None
         total = query.new_zeros(())

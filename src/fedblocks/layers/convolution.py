@@ -52,13 +52,14 @@ class Conv2d(nn.Conv2d):
         from fedblocks.layers.mapped_convolution import ClientConvolution
         from fedblocks.layers.mapped_pooling import convolve_and_pool
 
-        arguments = (input, self.weight, self.bias, int(self.padding[0]))
-        if any(pool.is_plain() and _single(pool.kernel_size) == 2 for pool in self.pools):
-            pooled = convolve_and_pool(*arguments, self.rectified)
+        pad, stride = int(self.padding[0]), self.stride[0]
+        halves = any(pool.is_plain() and _single(pool.kernel_size) == 2 for pool in self.pools)
+        if halves and stride == 1:
+            pooled = convolve_and_pool(input, self.weight, self.bias, pad, self.rectified)
             if pooled is not None:
                 return pooled
         convolve: Callable[..., Tensor] = ClientConvolution.apply
-        return self._pool(convolve(*arguments))
+        return self._pool(convolve(input, self.weight, self.bias, (pad, stride)))
 
     def _pool(self, output: Tensor) -> Tensor:
         for pool in self.pools:
@@ -66,10 +67,14 @@ class Conv2d(nn.Conv2d):
         return output.relu() if self.rectified else output
 
     def _is_plain(self) -> bool:
-        """Whether the kernels can do it: square, stride 1, zero padding smaller than the filter."""
-        size, pad = self.kernel_size[0], self.padding[0]
-        square = self.kernel_size == (size, size) and self.padding == (pad, pad)
-        ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
+        """Whether the kernels can do it: square, one group, zero padding below the filter."""
+        size, pad, stride = self.kernel_size[0], self.padding[0], self.stride[0]
+        square = (self.kernel_size, self.padding, self.stride) == (
+            (size, size),
+            (pad, pad),
+            (stride, stride),
+        )
+        ones = (*self.dilation, self.groups) == (1, 1, 1)
         zeros = self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
         return square and ones and zeros
 

@@ -12,7 +12,12 @@ from fedblocks.kernels.cuda import narrow
 from fedblocks.kernels.triton.convolution import gradients
 from fedblocks.kernels.triton.pooling import MaxPool, unpooled, won
 from fedblocks.layers.dense import stacked
-from fedblocks.layers.mapped_convolution import ClientGradients, second_gradients
+from fedblocks.layers.mapped_convolution import (
+    ClientGradients,
+    StackedGradients,
+    dims_of,
+    second_gradients,
+)
 
 
 class _Pooled(torch.autograd.Function):
@@ -47,7 +52,7 @@ class _StackedPool(_Pooled):
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
         return _StackedPool.keep_wanted(
-            ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner)
+            ctx, gradients(dy, x, w, (ctx.pad, 1), ctx.needs_input_grad[:2], winner)
         )
 
     @staticmethod
@@ -95,7 +100,7 @@ class PooledGradients(torch.autograd.Function):
     @staticmethod
     def forward(dy, winner, x, w, pad, wanted):
         return ClientGradients.forward(
-            unpooled(dy, winner, _outputs(x, w, pad), 2), x, w, pad, wanted
+            unpooled(dy, winner, _outputs(x, w, pad), 2), x, w, (pad, 1), wanted
         )
 
     @staticmethod
@@ -107,18 +112,14 @@ class PooledGradients(torch.autograd.Function):
     def backward(ctx, *slopes):
         dy, winner, x, w = ctx.saved_tensors
         full = unpooled(dy, winner, _outputs(x, w, ctx.pad), 2)
-        slope, of_x, of_w = second_gradients(full, x, w, slopes, ctx.pad, ctx.wanted)
+        slope, of_x, of_w = second_gradients(full, x, w, slopes, (ctx.pad, 1), ctx.wanted)
         return won(slope, winner, 2), None, of_x, of_w, None, None
 
     @staticmethod
     def vmap(info, in_dims, dy, winner, x, w, pad, wanted):
         tensors = zip((dy, winner, x, w), in_dims[:4], strict=True)
         dy, winner, x, w = (stacked(t, d, info.batch_size) for t, d in tensors)
-        return gradients(dy, x, w, pad, wanted, winner), (
-            0 if wanted[0] else None,
-            0 if wanted[1] else None,
-            0,
-        )
+        return StackedGradients.apply(dy, x, w, winner, (pad, 1), wanted), dims_of(wanted)
 
 
 def _outputs(x: Tensor, w: Tensor, pad: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from fedblocks.core.mode import current
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
+from fedblocks.layers.group_norm import GroupNorm
 from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrent import GRU, LSTM, RNN, LayerByLayer
 
@@ -219,6 +220,7 @@ _FORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.RNN: RNN,
     nn.MultiheadAttention: MultiheadAttention,
     nn.Embedding: Embedding,
+    nn.GroupNorm: GroupNorm,
 }
 
 

@@ -61,7 +61,7 @@ class TransformerLayer(nn.TransformerEncoderLayer):
             return super().forward(src)
         steps = src.shape[1]
         later = torch.ones(steps, steps, dtype=torch.bool, device=src.device).triu(1)
-        return super().forward(src, src_mask=later)
+        return super().forward(src, src_mask=later, is_causal=True)
 
 
 class FirstStep(nn.Module):

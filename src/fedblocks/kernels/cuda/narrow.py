@@ -30,19 +30,21 @@ class Shape:
     height: int
     width: int
     pad: int
+    stride: int = 1
     pooled: bool = False  # 2 x 2 windows behind it
 
     @staticmethod
-    def of(x: Tensor, w: Tensor, pad: int, pooled: bool = False) -> Shape:
+    def of(x: Tensor, w: Tensor, pad: int, stride: int = 1, pooled: bool = False) -> Shape:
         """x [..., channels, height, width], w [..., filters, channels, kernel, kernel]."""
-        return Shape(w.shape[-3], w.shape[-4], w.shape[-1], x.shape[-2], x.shape[-1], pad, pooled)
+        filters, channels, kernel = w.shape[-4:-1]
+        return Shape(channels, filters, kernel, x.shape[-2], x.shape[-1], pad, stride, pooled)
 
     @property
     def outputs(self) -> tuple[int, int]:
         """Height and width of what the convolution gives."""
         return (
-            self.height + 2 * self.pad - self.kernel + 1,
-            self.width + 2 * self.pad - self.kernel + 1,
+            (self.height + 2 * self.pad - self.kernel) // self.stride + 1,
+            (self.width + 2 * self.pad - self.kernel) // self.stride + 1,
         )
 
     @property
@@ -97,6 +99,7 @@ class Shape:
         small = self.filters <= _FEW and self.kernel <= 7 and self.kernel * self.filters <= 96
         return (
             small
+            and self.stride == 1
             and weights <= _SHARED
             and min(self.results) > 0
             and self.groups > 0

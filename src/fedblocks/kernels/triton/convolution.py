@@ -18,6 +18,13 @@ from fedblocks.kernels.triton.pooling import unpooled
 
 
 @triton.jit
+def _meeting(place, PAD: tl.constexpr, APART: tl.constexpr, SIZE: tl.constexpr):
+    """The first row of a filter that meets inputs, and how many do: that and every APART-th."""
+    first = (PAD + APART - place) % APART
+    return first, tl.cdiv(SIZE - first, APART)
+
+
+@triton.jit
 def _product(
     x,
     w,
@@ -32,6 +39,8 @@ def _product(
     OH,
     OW,
     PAD: tl.constexpr,
+    STRIDE: tl.constexpr,
+    APART: tl.constexpr,
     KH: tl.constexpr,
     KW: tl.constexpr,
     BM: tl.constexpr,
@@ -40,30 +49,44 @@ def _product(
     HAS_BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    """Inputs lie APART pixels from each other, with zeros between them: the way back of a
+    convolution with that stride. Outputs that see the same part of the filter are done together.
+    """
     g = tl.program_id(1).to(tl.int64)
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    height, width = tl.cdiv(OH, APART), tl.cdiv(OW, APART)
+    P = height * width
+    tiles = tl.cdiv(B * P, BM)
+    kind = tl.program_id(0) // tiles
+    m = tl.program_id(0) % tiles * BM + tl.arange(0, BM)
     n = tl.program_id(2) * BN + tl.arange(0, BN)
-    P, K = OH * OW, C * KH * KW
     b, r = m // P, m % P
-    oy, ox = r // OW, r % OW
-    real = m < B * P
-    corner = x + g * group_stride + b * C * H * W + (oy - PAD) * W + (ox - PAD)
+    oy, ox = r // width * APART + kind // APART, r % width * APART + kind % APART
+    real = (m < B * P) & (oy < OH) & (ox < OW)
+    first_y, rows = _meeting(kind // APART, PAD, APART, KH)
+    first_x, columns = _meeting(kind % APART, PAD, APART, KW)
+    K = C * rows * columns
+    # no filter reaches some outputs: nothing to add, and nothing to divide by
+    taps, across = tl.maximum(rows * columns, 1), tl.maximum(columns, 1)
+    # exact: nothing is left over
+    top, left = (oy * STRIDE - PAD + first_y) // APART, (ox * STRIDE - PAD + first_x) // APART
+    corner = x + g * group_stride + b * C * H * W + top * W + left
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k0 in range(0, K, BK):
         k = k0 + tl.arange(0, BK)
-        c, q = k // (KH * KW), k % (KH * KW)
-        ky, kx = q // KW, q % KW
+        c, q = k // taps, k % taps
+        ky, kx = q // across, q % across
         inside = real[:, None] & (k < K)[None, :]
-        if PAD > 0:
-            iy, ix = oy[:, None] + (ky - PAD)[None, :], ox[:, None] + (kx - PAD)[None, :]
+        if PAD > 0 or APART > 1:
+            iy, ix = top[:, None] + ky[None, :], left[:, None] + kx[None, :]
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
         a = tl.load(corner[:, None] + (c * H * W + ky * W + kx)[None, :], mask=inside, other=0.0)
-        weights = w + g * F * K + n[None, :] * K + k[:, None]
+        at = k if APART == 1 else (c * KH + first_y + ky * APART) * KW + first_x + kx * APART
+        weights = w + g * F * C * KH * KW + n[None, :] * C * KH * KW + at[:, None]
         kernel = tl.load(weights, mask=(k < K)[:, None] & (n < F)[None, :], other=0.0)
         acc = tl.dot(a, kernel, acc, input_precision=PRECISION)
     if HAS_BIAS:
         acc += tl.load(bias + g * F + n, mask=n < F, other=0.0)[None, :]
-    where = y + g * B * F * P + b[:, None] * F * P + n[None, :] * P + r[:, None]
+    where = y + ((g * B + b) * F * OH + oy)[:, None] * OW + ox[:, None] + n[None, :] * OH * OW
     tl.store(where, acc, mask=real[:, None] & (n < F)[None, :])
 
 
@@ -82,6 +105,7 @@ def _weight_gradient(
     OW,
     SPLITS,
     PAD: tl.constexpr,
+    STRIDE: tl.constexpr,
     KH: tl.constexpr,
     KW: tl.constexpr,
     BM: tl.constexpr,
@@ -104,11 +128,11 @@ def _weight_gradient(
         m = m0 + tl.arange(0, BM)
         real = m < M
         b, r = m // P, m % P
-        oy, ox = r // OW, r % OW
-        corner = x + g * group_stride + b * C * H * W + (oy - PAD) * W + (ox - PAD)
+        top, left = r // OW * STRIDE - PAD, r % OW * STRIDE - PAD
+        corner = x + g * group_stride + b * C * H * W + top * W + left
         inside = real[:, None] & (k < K)[None, :]
         if PAD > 0:
-            iy, ix = oy[:, None] + (ky - PAD)[None, :], ox[:, None] + (kx - PAD)[None, :]
+            iy, ix = top[:, None] + ky[None, :], left[:, None] + kx[None, :]
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
         a = tl.load(corner[:, None] + offset[None, :], mask=inside, other=0.0)
         slope = dy + g * B * F * P + (b * F * P + r)[None, :] + n[:, None] * P
@@ -118,26 +142,50 @@ def _weight_gradient(
     tl.store(where, acc, mask=(n < F)[:, None] & (k < K)[None, :])
 
 
-def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
+def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int, stride: int = 1) -> Tensor:
     """[clients, batch, in, h, w] and [clients, out, in, kernel, kernel] -> [clients,
     batch, out, h', w'].
     """
-    shape = Shape.of(x, w, pad)
+    shape = Shape.of(x, w, pad, stride)
     if shape.fits():
         return narrow.forward(x, w, bias, shape)[0]
-    G, B = x.shape[:2]
-    C, F, KS = shape.channels, shape.filters, shape.kernel
-    OH, OW = shape.outputs
+    return _multiply(x, w, bias, shape.outputs, (pad, stride, 1))
+
+
+def input_gradient(dy: Tensor, w: Tensor, shape: Shape) -> Tensor:
+    """[clients, batch, in, h, w]: a convolution with the weights turned around."""
+    turned, pad = w.flip(-1, -2).transpose(1, 2), shape.kernel - 1 - shape.pad
+    if shape.stride == 1:
+        return convolve(dy, turned, None, pad)
+    return _multiply(dy, turned, None, (shape.height, shape.width), (pad, 1, shape.stride))
+
+
+def _multiply(
+    x: Tensor, w: Tensor, bias: Tensor | None, outputs: tuple[int, int], ways: tuple[int, int, int]
+) -> Tensor:
+    """By matrix products; `ways` are padding, stride, and how far inputs lie apart."""
+    G, B, C, H, W = x.shape
+    F, KS = w.shape[1], w.shape[-1]
     x, w = dense(x), w.contiguous()
-    y = torch.empty(G, B, F, OH, OW, device=x.device, dtype=x.dtype)
-    sizes = (B, C, shape.height, shape.width, F, OH, OW)
-    block = min(_power(F, 16), 64)
-    warps = 4 if F > 16 and C * KS * KS > 64 else 2
-    cube = (triton.cdiv(B * OH * OW, 64), G, triton.cdiv(F, block))
+    y = torch.empty(G, B, F, *outputs, device=x.device, dtype=x.dtype)
+    tile, block, deep, warps, stages = _tiles(F, C * KS * KS)
+    apart = ways[2]
+    pixels = triton.cdiv(outputs[0], apart) * triton.cdiv(outputs[1], apart)
+    cube = (apart**2 * triton.cdiv(B * pixels, tile), G, triton.cdiv(F, block))
     shifts = x if bias is None else bias.contiguous()
-    arguments = (x, w, shifts, y, x.stride(0), *sizes, pad, KS, KS, 64, block, 32)
-    _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=2)
+    sizes = (B, C, H, W, F, *outputs)
+    arguments = (x, w, shifts, y, x.stride(0), *sizes, *ways, KS, KS, tile, block, deep)
+    _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=stages)
     return y
+
+
+def _tiles(filters: int, inner: int) -> tuple[int, int, int, int, int]:
+    """Outputs, filters and depth of a block, warps and stages: found by trying on an H200."""
+    if filters >= 128:
+        return 128, 128, 16, 8, 3
+    if filters > 32 and inner > 64:
+        return 128, 64, 32, 8, 2
+    return 64, min(_power(filters, 16), 64), 32, 4 if filters > 16 and inner > 64 else 2, 2
 
 
 def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
@@ -150,14 +198,12 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     x, dy = dense(x), dy.contiguous()
     K, M = shape.channels * KS * KS, B * OH * OW
     small = F <= 16 or K <= 32
-    rows, block, deep, warps, stages = (
-        (16, 16, 32, 1, 3) if small else (32, 32, 64, 4 if M > 2048 else 2, 2)
-    )
-    parts = max(1, min(96, M // 512) if small else M // 2048)
+    rows, block, deep, warps, stages = (16, 16, 32, 1, 3) if small else (32, 32, 64, 4, 3)
+    parts = max(1, min(96, M // 512) if small else M // 1024)
     dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
     blocks = (rows, block, deep, _precision())
-    arguments = (x, dy, dw, x.stride(0), *sizes, parts, shape.pad, KS, KS, *blocks)
+    arguments = (x, dy, dw, x.stride(0), *sizes, parts, *(shape.pad, shape.stride), KS, KS, *blocks)
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
     return dw.sum(0).view(G, F, shape.channels, KS, KS)
@@ -167,12 +213,17 @@ Wanted = tuple[bool, bool]  # the gradient of inputs, and that of weights
 
 
 def gradients(
-    dy: Tensor, x: Tensor, w: Tensor, pad: int, wanted: Wanted, winner: Tensor | None = None
+    dy: Tensor,
+    x: Tensor,
+    w: Tensor,
+    ways: tuple[int, int],
+    wanted: Wanted,
+    winner: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of inputs, weights and biases of a stack, through its pooling if winners are
-    given; unwanted ones are empty.
+    given; unwanted ones are empty. `ways` are padding and stride.
     """
-    shape = Shape.of(x, w, pad, winner is not None)
+    shape = Shape.of(x, w, *ways, winner is not None)
     none = x.new_empty(0)
     if shape.fits() and (shape.fits_backwards() or not wanted[0]):
         dy = dy.contiguous()
@@ -180,10 +231,8 @@ def gradients(
         dx = narrow.input_gradient(dy, won, w, shape) if wanted[0] else none
         return dx, *narrow.weight_gradient(x, dy, won, shape)
     if winner is not None:
-        return gradients(unpooled(dy, winner, shape.outputs, 2), x, w, pad, wanted)
-    dx = none
-    if wanted[0]:
-        dx = convolve(dy, w.flip(-1, -2).transpose(1, 2), None, shape.kernel - 1 - pad)
+        return gradients(unpooled(dy, winner, shape.outputs, 2), x, w, ways, wanted)
+    dx = input_gradient(dy, w, shape) if wanted[0] else none
     return dx, weight_gradient(x, dy, shape) if wanted[1] else none, dy.sum((1, 3, 4))
 
 

@@ -142,14 +142,15 @@ def _play(
 def _lanes(
     folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None
 ) -> None:
-    """On a GPU, the runs of a method that nobody has begun, all at once; on a CPU lanes were no
-    faster.
+    """The runs of a method that nobody has begun, all at once: on a GPU, or where stacks of clients
+    are asked for. Otherwise lanes were no faster on a CPU.
     """
     configs = {
         cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method
     }
     new = {path: config for path, config in configs.items() if not (path / CONFIG).exists()}
-    if len(new) < 2 or not torch.cuda.is_available():
+    stacked = all(config.engine == "vectorised" for config in new.values())
+    if len(new) < 2 or not (stacked or torch.cuda.is_available()):
         return
     prepared = [prepare(config) for config in new.values()]
     if worth_it(prepared):
