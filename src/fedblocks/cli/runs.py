@@ -117,7 +117,7 @@ def resume(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a run that was stopped, killed or failed, or extend it."""
+    """Continue a run that was stopped or failed, or extend one."""
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
