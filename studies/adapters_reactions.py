@@ -22,6 +22,7 @@ three learning rates to choose from, by mean validation accuracy with the first 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import time
@@ -50,6 +51,7 @@ def study(work: Study, out: Path, minutes: float) -> dict[str, Any]:
         longest = max(longest, result["seconds"])
         stored["cells"][cell.key] = result
         write(out, stored)
+        gc.collect()  # recorded steps of a cell hold memory of the GPU
         print(f"{cell.key}: {result['mean']:.4f} in {result['seconds']} s", flush=True)
     return stored
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from reactions.bert import PADDING
 from reactions.cells import Cell, Settings, Study, device_name
 from torch import Tensor, nn
 
+from fedblocks.core.state import State
 from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.vectorised import Vectorised
@@ -23,6 +25,7 @@ from fedblocks.recipes.running.provenance import code_version
 from fedblocks.runs.run import tf32
 
 RATE, REPEAT = 2e-3, 3
+SHORT = 48  # tokens
 ON_GPU = Settings(clients=32, unseen=0)
 ON_CPU = Settings(clients=8, unseen=0, size=40, batch=4)
 Tensors = dict[str, Tensor]
@@ -102,45 +105,55 @@ class Loop:
 
 
 def bench(work: Study) -> dict[str, Any]:
-    """Both in turn, after one round of each to warm up."""
-    work = replace(work, settings=ON_GPU if work.device.type == "cuda" else ON_CPU)
-    data = work.federation("iid", 0)
-    cell = Cell("iid", "fedavg_lora", RATE, 0)
-    experiment = Experiment.of(work.method(cell), data, 0)
-    found = {p: contest(work, experiment, p == "tf32") for p in precisions(work.device)}
+    """Each length and precision; both ways in turn, after one round of each to warm up."""
+    on_gpu = work.device.type == "cuda"
+    work = replace(work, settings=ON_GPU if on_gpu else ON_CPU)
+    found = {
+        f"{steps} tokens, {precision}": contest(shorten(work, steps), precision == "tf32")
+        for steps in (SHORT, work.material.tokens.shape[1])
+        for precision in (("float32", "tf32") if on_gpu else ("float32",))
+    }
     return {
-        "clients": data.clients,
-        "examples": int(data.train.sizes.sum()),
+        "clients": work.settings.clients,
         "batch": work.settings.batch,
-        "steps": data.x.shape[1],
         "rank": work.settings.rank,
         "device": device_name(work.device),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
         "torch": torch.__version__,
         "code": code_version(),
-        "precisions": found,
+        "rounds": found,
     }
 
 
-def precisions(device: torch.device) -> list[str]:
-    return ["float32", "tf32"] if device.type == "cuda" else ["float32"]
+def shorten(work: Study, steps: int) -> Study:
+    """Only reactions of so many tokens at most."""
+    tokens, old = work.material.tokens, work.material
+    rows = (tokens[:, steps:] == PADDING).all(1)
+    new = replace(old, tokens=tokens[rows, :steps], labels=old.labels[rows])
+    return replace(work, material=replace(new, patents=old.patents[rows]))
 
 
-def contest(work: Study, experiment: Experiment, is_rounded: bool) -> dict[str, Any]:
+def contest(work: Study, is_rounded: bool) -> dict[str, Any]:
     """Seconds of a round of each, and how far apart their results are."""
+    cell = Cell("iid", "fedavg_lora", RATE, 0)
+    experiment = Experiment.of(work.method(cell), work.federation("iid", 0), 0)
+    engine, state, everybody = Vectorised(), experiment.start(), range(work.settings.clients)
+    ours = lambda: only_copies(run_round(experiment, state, everybody, engine)[0])
     with tf32(is_rounded):
-        engine, state, everybody = Vectorised(), experiment.start(), range(work.settings.clients)
-        ours = lambda: run_round(experiment, state, everybody, engine)[0]
-        peak = peak_of(ours)
-        loop = Loop.of(work, experiment)
-        shared = {n: v[0] for block in state.server.values() for n, v in block.items()}
+        peak = peak_of(ours)  # while nothing else is held
+        loop, shared = Loop.of(work, experiment), only_copies(state)
         theirs = lambda: loop.round(shared)
-        apart = distance({n: v[0] for b in ours().server.values() for n, v in b.items()}, theirs())
+        apart = distance(ours(), theirs(), shared)
         times = take_turns({"batched": ours, "loop": theirs}, work.device)
-        ratios = {k: times["loop"][k] / times["batched"][k] for k in ("seconds", "cpu_seconds")}
         memory = {} if work.device.type == "cpu" else memory_of(loop, work.settings, peak)
+    ratios = {k: times["loop"][k] / times["batched"][k] for k in ("seconds", "cpu_seconds")}
     return {**times, "loop / batched": ratios, "relative difference": apart, **memory}
+
+
+def only_copies(state: State) -> Tensors:
+    """What is shared by all, by the names of its tensors."""
+    return {n: v[0] for block in state.server.values() for n, v in block.items()}
 
 
 def take_turns(
@@ -187,12 +200,11 @@ def peak_of(work: Callable[[], object]) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def distance(ours: Tensors, theirs: Tensors) -> float:
-    """The largest difference of two tensors, relative to the largest number in them."""
-    far = [
-        (ours[n].to(v) - v).abs().max() / v.abs().max().clamp(min=1e-12) for n, v in theirs.items()
-    ]
-    return torch.stack(far).max().item()
+def distance(ours: Tensors, theirs: Tensors, start: Tensors) -> float:
+    """How far apart two results are, relative to how far one is from the start."""
+    apart = sum((ours[n].to(v) - v).square().sum() for n, v in theirs.items())
+    moved = sum((start[n].to(v) - v).square().sum() for n, v in theirs.items())
+    return float((apart / moved) ** 0.5)
 
 
 def wait(device: torch.device) -> None:

@@ -42,6 +42,30 @@ def section(path: Path) -> str:
     return verdicts_and_table(json.loads(path.read_text(encoding="utf-8")))
 
 
+def bench_section(path: Path) -> str:
+    """Seconds and memory of a round, batched and in a loop."""
+    if not path.is_file():
+        return f"Not measured yet: there is no `results/{path.name}`."
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    on_cpu = stored["device"] == "cpu"
+    load = f", load average {stored['load']:.1f}, so CPU time counts" if on_cpu else ""
+    clock = "cpu_seconds" if on_cpu else "seconds"
+    unit = "CPU seconds" if on_cpu else "seconds"
+    lines = [
+        f"{stored['device']}, {stored['threads']} threads{load}; torch {stored['torch']}, "
+        f"fedblocks {stored['code']}; {stored['clients']} clients, batches of {stored['batch']}.",
+        "",
+        f"| a round | batched, {unit} | loop, {unit} | loop / batched | peak / needed memory |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in stored["rounds"].items():
+        times = [f"{one[way][clock]:.3g}" for way in ("batched", "loop")]
+        memory = f"{one['memory']['peak / needed']:.2f}" if "memory" in one else "-"
+        ratio = f"{one['loop / batched'][clock]:.2f}"
+        lines.append(f"| {' | '.join([name, *times, ratio, memory])} |")
+    return "\n".join(lines)
+
+
 def verdicts_and_table(stored: dict[str, Any]) -> str:
     """As Markdown."""
     chosen = choose(stored)
