@@ -26,6 +26,7 @@ import gc
 import json
 import os
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ from reactions.table import verdicts_and_table
 OUT = Path("results/adapters-reactions.json")
 
 
-def study(work: Study, out: Path, minutes: float) -> dict[str, Any]:
-    """Run the cells that are not in the file yet, as far as the time goes."""
-    stored = read(out, work.settings)
+def study(work: Study, out: Path, minutes: float) -> tuple[dict[str, Any], list[str]]:
+    """Run the cells that are not in the file yet, as far as the time goes. A cell that fails is
+    left out, so that the others are run.
+    """
+    stored, failed = read(out, work.settings), []
     begin, longest = time.monotonic(), 0.0
     for cell in cells(work.settings, stored["cells"]):
         if cell.key in stored["cells"]:
@@ -47,13 +50,18 @@ def study(work: Study, out: Path, minutes: float) -> dict[str, Any]:
         if time.monotonic() - begin + longest > 60 * minutes:
             print(f"stopped before {cell.key}: the time is over", flush=True)
             break
-        result = work.run(cell)
+        try:
+            result = work.run(cell)
+        except Exception:
+            traceback.print_exc()
+            failed.append(cell.key)
+            continue
         longest = max(longest, result["seconds"])
         stored["cells"][cell.key] = result
         write(out, stored)
         gc.collect()  # recorded steps of a cell hold memory of the GPU
         print(f"{cell.key}: {result['mean']:.4f} in {result['seconds']} s", flush=True)
-    return stored
+    return stored, failed
 
 
 def read(out: Path, settings: Settings) -> dict[str, Any]:
@@ -107,7 +115,10 @@ def main(words: list[str] | None = None) -> None:
         write(out, bench(work))
         print(out.read_text(encoding="utf-8"))
     else:
-        print(verdicts_and_table(study(work, chosen.out or OUT, chosen.minutes)))
+        stored, failed = study(work, chosen.out or OUT, chosen.minutes)
+        print(verdicts_and_table(stored))
+        if failed:
+            raise SystemExit(f"failed, see above: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

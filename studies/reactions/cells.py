@@ -91,19 +91,22 @@ class Cell:
 
 def cells(settings: Settings, stored: dict[str, Any]) -> Iterator[Cell]:
     """All cells, in the order in which they are worth most: first those that choose the learning
-    rates, with the first seed; then the chosen rates with the other seeds.
+    rates, with the first seed; then the chosen rates with the other seeds. Cells are asked for one
+    by one, and what is stored may grow in between; a method whose choice could not be made has no
+    further ones.
     """
-    pairs = [(split, name) for split, names in BY_SPLIT.items() for name in names]
     first, *others = settings.seeds
-    for split, name in pairs:
-        yield from (Cell(split, name, rate, first) for rate in settings.rates)
+    tries = [
+        [Cell(split, name, rate, first) for rate in settings.rates]
+        for split, names in BY_SPLIT.items()
+        for name in names
+    ]
+    yield from (cell for tried in tries for cell in tried)
     for seed in others:
-        for split, name in pairs:
-            tried = [Cell(split, name, rate, first) for rate in settings.rates]
-            yield max(
-                (replace(cell, seed=seed) for cell in tried),
-                key=lambda cell: stored[replace(cell, seed=first).key]["validation"],
-            )
+        for tried in tries:
+            if all(cell.key in stored for cell in tried):
+                best = max(tried, key=lambda cell: stored[cell.key]["validation"])
+                yield replace(best, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +180,7 @@ class Study:
         for _ in range(self.settings.rounds):
             state, report = run_round(experiment, state, clients, engine)
             if report.refusals:
-                raise SystemExit(f"{cell.key}: {report.refusals[0]}")
+                raise RuntimeError(f"{cell.key}: {report.refusals[0]}")
         ways = {"down": report.bytes_down, "up": report.bytes_up}
         return state, {way: sum(sum(b.values()) for b in by.values()) for way, by in ways.items()}
 

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,22 @@ def test_no_cell_is_begun_that_would_outlast_the_time(
     out = folder.parent / "out.json"
     main(["--data", str(folder), "--tiny", "--out", str(out), "--minutes", "0.5"])
     assert len(json.loads(out.read_text())["cells"]) == 1
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: Study, cell: Cell) -> dict[str, Any]:
+        if cell.method == "ffa_lora":
+            raise RuntimeError("out of memory")
+        return result(cell, 0.5, [0.5])
+
+    monkeypatch.setattr(Study, "run", run)
+    monkeypatch.setattr("adapters_reactions.TINY", replace(TINY, seeds=(0, 1)))
+    out = folder.parent / "out.json"
+    with pytest.raises(SystemExit, match=r"above: dirichlet/ffa_lora/0\.001/0$"):
+        main(["--data", str(folder), "--tiny", "--out", str(out)])
+    assert len(json.loads(out.read_text())["cells"]) == 2 * len(METHODS)
 
 
 def result(cell: Cell, validation: float, accuracies: list[float]) -> dict[str, Any]:
