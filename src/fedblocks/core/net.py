@@ -192,11 +192,8 @@ class Net:
 
     @cached_property
     def layers(self) -> dict[str, Piece]:
-        """The linear layers that train (dense, convolution, embedding, recurrent), each with its
-        bias.
-        """
-        pieces = {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
-        return {path: piece for path, piece in pieces.items() if piece.names}
+        """The linear layers that train (dense, convolution, ..., recurrent), each with its bias."""
+        return {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
 
     @cached_property
     def rest(self) -> Piece:
