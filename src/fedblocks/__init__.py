@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedblocks.core.arithmetic import mix as mix
     from fedblocks.core.arithmetic import pick as pick
     from fedblocks.core.arithmetic import unflat as unflat
+    from fedblocks.core.augmentations import *  # noqa: F403 - its __all__
     from fedblocks.core.blocks import Block as Block
     from fedblocks.core.blocks import Fresh as Fresh
     from fedblocks.core.blocks import Frozen as Frozen
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Update as Update
     from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
+    from fedblocks.core.samplers import *  # noqa: F403 - its __all__
     from fedblocks.core.schedules import Cosine as Cosine
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
@@ -152,6 +154,7 @@ if TYPE_CHECKING:
     from fedblocks.reports.compare import compare as compare
     from fedblocks.reports.html import write_report as write_report
     from fedblocks.reports.tables import leaderboard as leaderboard
+    from fedblocks.runs.evaluations import EvaluationDone as EvaluationDone
     from fedblocks.runs.federations import federation_of as federation_of
     from fedblocks.runs.progress import RoundDone as RoundDone
     from fedblocks.runs.python import Settings as Settings
@@ -175,6 +178,7 @@ if TYPE_CHECKING:
 
 _NAMES = {  # module -> the names that are taken from it
     "core.arithmetic": "distance2 each flat mix pick unflat",
+    "core.augmentations": "AUGMENTATIONS Augmentation Crop Draws Flip Jitter Noise Scale",
     "core.blocks": "Block Fresh Frozen Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
     "core.description": "Paper",
@@ -192,6 +196,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
+    "core.samplers": "SAMPLERS Candidates Sampler SizeSampler TraceSampler UniformSampler",
     "core.schedules": "Cosine Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.starts": "Alike Common Independent Start",
@@ -252,6 +257,7 @@ _NAMES = {  # module -> the names that are taken from it
     "reports.html": "write_report",
     "reports.tables": "leaderboard",
     "config.model": "Config",
+    "runs.evaluations": "EvaluationDone",
     "runs.federations": "federation_of",
     "config.presets": "PRESETS read_config",
     "runs.progress": "RoundDone",

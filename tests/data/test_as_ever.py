@@ -20,11 +20,14 @@ import torch
 from fedblocks import Federation
 from fedblocks.data import (
     Rows,
+    diagnoses,
     digits_pool,
     gaussian,
     joint_pool,
     markov,
     next_token_windows,
+    tagged_words,
+    truck_ranges,
     waves,
 )
 from fedblocks.data.federation import Parts
@@ -118,6 +121,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "gaussian": lambda: gaussian(60, 4, 5, 2.0, 3),
     "waves": lambda: waves(30, 4, 2, 16, 0.2, 3),
     "markov": lambda: markov(6, 4, 9, 12, 3, 3),
+    "truck_ranges": lambda: truck_ranges(6, 5, 4, 2, seed=3),
+    "diagnoses": lambda: diagnoses(6, 5, 4, 3, seed=3),
+    "tagged_words": lambda: tagged_words(6, 5, 4, 9, 3, seed=3),
     "next_token_windows": lambda: next_token_windows(np.arange(1, 24), 5, 7),
     "other_camera": lambda: other_camera(
         DataPool(digits_pool().x[:30].repeat(1, 3, 1, 1), digits_pool().y[:30], 10),

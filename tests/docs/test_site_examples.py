@@ -22,7 +22,15 @@ from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["index.md", "adapters.md", "concepts.md", "tasks.md", "faq.md", "comparison.md"]
+PAGES = [
+    "index.md",
+    "adapters.md",
+    "concepts.md",
+    "tasks.md",
+    "training.md",
+    "faq.md",
+    "comparison.md",
+]
 PAGES += sorted(
     str(page.relative_to(DOCS))
     for folder in ("tutorial", "howto")

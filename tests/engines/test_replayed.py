@@ -174,3 +174,12 @@ def test_a_program_that_outlives_a_round_is_made_faster_sooner_and_once() -> Non
         for trusted.runs in range(1, 100):
             due.append(trusted.is_due(worth=1))
         assert due.index(True) + 1 == least + 1 and sum(due) == 1
+
+
+def test_a_first_convolution_without_a_bias_is_repeated() -> None:
+    """Of its three gradients the second alone is there: that of the weights."""
+    layers = lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 3, 3, bias=False), nn.Flatten(), nn.Linear(12, 10)
+    )
+    engine = compared(small(make=layers), [[0, 1, 2, 3]] * 2)
+    assert programs(engine)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedblocks.core.augmentations import Noise, Scale
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.engines.round import Experiment, evaluate
@@ -108,6 +109,8 @@ def test_clusters_of_the_first_updates_are_those_of_the_sequential_engine(
         ("fedavg", {"net": normed_net(), "batch_size": 8, "statistics": "local"}),
         ("pfedmb", {"net": normed_net(), "batch_size": 8, "statistics": "local"}),
         ("fedper", {"optimizer": SGD(momentum=0.9), "keep_optimizer": True}),
+        ("fedper", {"optimizer": SGD(weight_decay=0.1, decay="weights")}),
+        ("ditto", {"augment": [Noise(0.2), Scale()]}),
         ("pfedmb", {"compressed_upload": True}),
         ("clustered", {"weigh_by": "clients"}),
         ("modfl", {"cohorts": "found"}),

@@ -41,6 +41,11 @@ TABLE: dict[str, Any] = {
     "method": {"name": "fedper", "batch_size": 16, "lr": 0.3},
     "evaluation": {"every": 2},
 }
+# weights decay, inputs are noisy
+TRAINED: dict[str, Any] = {
+    "optimizer": {"name": "sgd", "weight_decay": 0.01, "decay": "weights"},
+    "augment": [{"name": "noise", "spread": 0.2}, "flip", {"name": "crop", "padding": 1}],
+}
 
 
 class Host:
@@ -102,10 +107,13 @@ def snapshots(path: Path) -> dict[Any, Any]:
     [
         {},
         {"cohort": {"size": 3}},
+        {"cohort": {"size": 3, "sampler": {"name": "by_size"}}},
+        {"cohort": {"size": 2, "sampler": {"name": "trace", "rounds": [[0, 1, 2], [3, 4, 5]]}}},
         {"data": {**TABLE["data"], "unseen": 0.34}, "evaluation": {"every": 3, "local": True}},
         {"method": {"name": "pfedmb", "branches": 2, "batch_size": 16, "lr": 0.3}},
+        {"method": {**TABLE["method"], "name": "pfedmb", **TRAINED}},
     ],
-    ids=["everybody", "some", "unseen", "with pictures"],
+    ids=["everybody", "some", "by size", "by a trace", "unseen", "with pictures", "as trained"],
 )
 def test_a_run_folder_is_that_of_a_simulated_run(changes: dict[str, Any], tmp_path: Path) -> None:
     host = Host(tmp_path, changes)

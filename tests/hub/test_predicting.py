@@ -37,11 +37,11 @@ def check(data: fb.Federation, source: Path, tmp_path: Path, inputs: int) -> Any
 def test_a_table_with_labels_and_users_is_predicted_by_its_inputs(tmp_path: Path) -> None:
     path, rng = tmp_path / "t.csv", np.random.default_rng(0)
     lines = [
-        f"{('town', 'field')[k % 2]},{rng.normal():.4f},t{k % 3},{rng.normal():.4f}"
+        f"{rng.normal():.4f},{('town', 'field')[k % 2]},t{k % 3},{rng.normal():.4f}"
         for k in range(30)
     ]
     # with the mark that spreadsheets leave at the beginning, and blanks in the line of names
-    path.write_text("\n".join(["\ufeffroad, speed ,truck, load", *lines]), encoding="utf-8")
+    path.write_text("\n".join(["\ufeffspeed, road ,truck, load", *lines]), encoding="utf-8")
     data = fb.Federation.from_csv(path, "road", "truck")
     predicted = check(data, path, tmp_path, 2)
     assert set(predicted.class_labels()) <= {"town", "field"}

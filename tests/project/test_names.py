@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,15 @@ def test_a_function_has_types(name: str) -> None:
 def test_type_checkers_see_the_same_list_and_that_there_are_types() -> None:
     (block,) = (node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
     seen = {
-        alias.asname or alias.name
+        name
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
+        for name in (
+            import_module(str(node.module)).__all__
+            if alias.name == "*"
+            else [alias.asname or alias.name]
+        )
     }
     assert {name for name in seen if not name.startswith("_")} | {"DataPool"} == set(
         fedblocks.__all__

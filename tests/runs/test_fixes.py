@@ -14,6 +14,7 @@ from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.errors import UserError, nearest
+from fedblocks.data import Parts
 
 ROWS = np.random.default_rng(0)
 X, Y = ROWS.normal(size=(40, 6)).astype("float32"), ROWS.integers(0, 3, 40)
@@ -80,7 +81,11 @@ CALLS: list[tuple[Callable[[Path], Any], str, str]] = [
         "too large for float32",
         "scale the inputs",
     ),
-    (lambda out: users(y=np.array(["a", "b"])[Y % 2]), "labels are text", "return_inverse=True"),
+    (
+        lambda out: fb.Federation.from_parts([Parts(train=(X, np.array(["a", "b"])[Y % 2]))]),
+        "labels are text",
+        "return_inverse=True",
+    ),
     (lambda out: users(y=Y + 0.5), "labels are not whole numbers", 'task=Task("regression")'),
     (lambda out: users(y=np.where(Y == 0, np.inf, Y)), "one is inf", "number the classes"),
     (lambda out: users(users=np.where(USERS == 1, np.nan, USERS)), "of row 10 is nan, and", "fill"),

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from fedblocks.bench.jobs import J1
 from fedblocks.bench.materials import materials
 from fedblocks.config.code.ingredients import Ingredients
@@ -78,8 +80,9 @@ def measure_grid(device: str) -> dict[str, object]:
 
 def grid_configs(device: str) -> list[Config]:
     """A run for each learning rate, evaluated and stored after its last round."""
-    ready = materials(replace(J1, cohort=10, examples=EXAMPLES[device]), device)
-    data, rounds = ready.experiment.data.to("cpu"), ROUNDS[device]
+    kind = torch.device(device).type
+    ready = materials(replace(J1, cohort=10, examples=EXAMPLES[kind]), device)
+    data, rounds = ready.experiment.data.to("cpu"), ROUNDS[kind]
     data = replace(data, test=data.train)
     settings = {
         "cohort": len(ready.cohort),

@@ -90,15 +90,6 @@ def run_job(
                 engine.close()
 
 
-def check_device(device: str) -> str:
-    """A device that is there."""
-    if device not in ("cpu", "cuda"):
-        raise UserError(f'there is no device "{device}"', "use cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("torch finds no GPU", "use --device cpu, or install a CUDA build of torch")
-    return device
-
-
 def write(path: Path, results: dict[str, Any]) -> None:
     """Store results as JSON."""
     try:

@@ -26,7 +26,7 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Also write the results to a JSON file."),
 ]
-Device = Annotated[str, typer.Option("--device", help="Device: cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda, or one GPU: cuda:1.")]
 Repeat = Annotated[
     int, typer.Option("--repeat", min=1, help="Timed rounds of each job, after one to warm up.")
 ]
@@ -110,7 +110,8 @@ def _time_jobs(
     from fedblocks.bench.grid import GRID, measure_grid
     from fedblocks.bench.jobs import choose_jobs
     from fedblocks.bench.lanes import NAME, measure_lanes
-    from fedblocks.bench.suite import check_device, run_jobs, write
+    from fedblocks.bench.suite import run_jobs, write
+    from fedblocks.engines.devices import find_device
     from fedblocks.runs.run import tf32
 
     others = [name for name in jobs if name not in (NAME, GRID)]
@@ -122,8 +123,9 @@ def _time_jobs(
         for result in () if as_json else results:
             say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
 
+    find_device(device)
     with tf32(False):  # for both sides, as in a run
-        timings = run_jobs(wanted, check_device(device), repeat, engines, tell, precision)
+        timings = run_jobs(wanted, device, repeat, engines, tell, precision)
         if NAME in jobs:
             timings["lanes"] = measure_lanes(device, repeat)
         if GRID in jobs:

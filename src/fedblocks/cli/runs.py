@@ -49,6 +49,14 @@ Preset = Annotated[
         autocompletion=some_config,
     ),
 ]
+Rounds = Annotated[
+    str | None,
+    typer.Option(
+        "--rounds",
+        metavar="NUMBER",
+        help="Extend the run, also a finished one: +20 for 20 rounds more, or 60 for 60 in all.",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(
@@ -102,16 +110,18 @@ def run(
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Run folder.")],
+    rounds: Rounds = None,
     reference: Reference = None,
     track: Track = None,
     code: CodeFiles = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a run that was stopped, killed or failed."""
+    """Continue a run that was stopped, killed or failed, or extend it."""
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
+        from fedblocks.runs.extension import extend
         from fedblocks.runs.ranks.joining import current_ranks, together
         from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
@@ -126,7 +136,10 @@ def resume(
 
         def look() -> tuple[RunResult, Ingredients | None, RunResult | None]:
             before = load_run(folder)
-            ingredients = ingredients_of(folder, own) if before.status != "finished" else None
+            goes_on = before.status != "finished" or rounds is not None
+            ingredients = ingredients_of(folder, own) if goes_on else None
+            if rounds is not None:
+                extend(folder, rounds, ingredients)
             return before, ingredients, load_run(reference) if reference is not None else None
 
         before, ingredients, against = together(look)
@@ -134,7 +147,7 @@ def resume(
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
             on_round = _both(watch.on_round, mirrors.on_round)
             result = go_on(folder, on_round, watch.on_note, ingredients)
-        if before.status == "finished" and not as_json:
+        if before.status == "finished" and rounds is None and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
         show_run(result, against, as_json)
 

@@ -28,6 +28,7 @@ WORDS = {
     "partition": "partition",
     "shift": "shift",
     "testbed": "test-bed",
+    "sampler": "sampler",
 }
 MEANT = (
     "choose another value or net, or say that you mean it: allow_degenerate = true (Python: True)"
@@ -38,6 +39,7 @@ WHERE: dict[str, Path] = {
     "partition": ("data", "partition"),
     "shift": ("data", "shift"),
     "testbed": ("data", "testbed"),
+    "sampler": ("cohort", "sampler"),
 }
 
 
@@ -51,6 +53,10 @@ def fill_in_defaults(table: Table, problems: list[Problem]) -> Table:
     table = {**table, "data": _data(table.get("data"), problems)}
     for kind in ("net", "method"):
         table[kind] = _choice(kind, table.get(kind), WHERE[kind], problems)
+    cohort = table.get("cohort")
+    if isinstance(cohort, dict) and cohort.get("sampler") is not None:
+        sampler = _choice("sampler", cohort["sampler"], WHERE["sampler"], problems)
+        table["cohort"] = {**cohort, "sampler": sampler}
     groups = table.get("groups")
     if isinstance(groups, dict):
         table["groups"] = {

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from fedblocks.config.choices import fill_in_defaults, method_problems, task_problems
 from fedblocks.config.explain import problems_of
@@ -24,6 +24,7 @@ from fedblocks.config.sections import (
     FaultsSection,
     GroupSection,
     Section,
+    StoppingSection,
     TaskSection,
 )
 from fedblocks.config.sources import Source
@@ -44,6 +45,11 @@ class Config(Section):
         default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0"
     )
     rounds: int = Field(ge=1, description="rounds of training, at least 1")
+    schedule_rounds: int | None = Field(
+        default=None,
+        ge=1,
+        description="rounds that schedules over the run go over; default: all. Set by an extension",
+    )
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$",
@@ -88,6 +94,9 @@ class Config(Section):
     cohort: CohortSection = CohortSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    stopping: StoppingSection | None = Field(
+        default=None, description="early stopping; default: all rounds are played"
+    )
     faults: FaultsSection | None = Field(
         default=None, description="faults on purpose: clients that drop out, crash, ..."
     )
@@ -97,6 +106,19 @@ class Config(Section):
 
     _source: Source = PrivateAttr(default_factory=Source)
     _ingredients: Ingredients | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _can_be_stopped(self) -> Config:
+        if self.stopping is not None and self.stopping.part not in self.evaluation.parts:
+            raise ValueError(
+                f"stopping: {self.stopping.part} is not among evaluation.parts; add it there"
+            )
+        return self
+
+    @property
+    def horizon(self) -> int:
+        """The rounds that schedules over the run's own rounds go over."""
+        return self.schedule_rounds or self.rounds
 
     @staticmethod
     def of(table: Table, source: Source | None = None) -> Config:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import TABLES
@@ -64,11 +64,20 @@ def plain(value: Any) -> Any:
     for registry in TABLES.values():
         for name, kind in registry.items():
             if type(value) is kind:
-                return {"name": name, **{k: plain(v) for k, v in dataclasses.asdict(value).items()}}
+                values = dataclasses.asdict(value).items()
+                return {"name": name, **{k: plain(v) for k, v in values if v is not None}}
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
+def _item_of(option: Option) -> Option | None:
+    """One thing of a list whose things are tables; none: it is no such list."""
+    kinds = [inner for one in members(option.kind) for inner in get_args(one) if inner in TABLES]
+    return dataclasses.replace(option, kind=kinds[0]) if kinds else None
+
+
 def _construct(option: Option, value: Any) -> Any:
+    if isinstance(value, list) and (item := _item_of(option)) is not None:
+        return tuple(_construct(item, one) for one in value)
     if isinstance(value, dict) and tables_of(option):
         kind = tables_of(option)[value["name"]]
         return kind(**construct(options_of(kind), {k: v for k, v in value.items() if k != "name"}))
@@ -76,6 +85,9 @@ def _construct(option: Option, value: Any) -> Any:
 
 
 def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, list) and (item := _item_of(option)) is not None:
+        tables = [{"name": one} if isinstance(one, str) else one for one in value]
+        return [_check(item, one, path, problems) for one in tables]
     if isinstance(value, dict) and tables_of(option):
         return _check_table(option, value, path, problems)
     if wrong := option.wrong(value):

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar
 
+from fedblocks.core.augmentations import AUGMENTATIONS, Augmentation
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.core.samplers import SAMPLERS
 from fedblocks.core.schedules import Cosine, Exponential, Milestones, Ramp, Schedule
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
@@ -42,7 +44,11 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "linear": Ramp,
     "cosine": Cosine,
 }
-TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
+TABLES: dict[Any, dict[str, Callable[..., Any]]] = {
+    Optimizer: OPTIMIZERS,
+    Schedule: SCHEDULES,
+    Augmentation: AUGMENTATIONS,
+}
 
 FILLED_IN = {  # parameters that a run fills in by itself
     "method": {"net"},
@@ -51,6 +57,7 @@ FILLED_IN = {  # parameters that a run fills in by itself
     "partition": {"labels", "clients", "users", "coarse", "seed"},
     "shift": {"federation", "seed"},
     "testbed": {"pool", "seed"},
+    "sampler": set[str](),
 }
 
 
@@ -255,6 +262,7 @@ def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
         "partition": PARTITIONS,
         "shift": SHIFTS,
         "testbed": TESTBEDS,
+        "sampler": SAMPLERS,
     }
 
 

@@ -32,6 +32,9 @@ def config_schema() -> Schema:
     for kind in ("partition", "shift", "testbed"):
         about = parts["DataSection"]["properties"][kind].get("description", "")
         parts["DataSection"]["properties"][kind] = {**_named(kind), "description": about}
+    about = parts["CohortSection"]["properties"]["sampler"].get("description", "")
+    sampler = {**_named("sampler"), "description": about}
+    parts["CohortSection"]["properties"]["sampler"] = sampler
     parts["DataSection"]["allOf"] = [
         _options_of_data(name) for name in kinds()["data"] if _is_there("data", name)
     ]

@@ -136,6 +136,11 @@ class CohortSection(Section):
     size: int | float = Field(
         default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)"
     )
+    sampler: Choice | None = Field(
+        default=None,
+        description="how they are chosen: uniform (the default), by_size, or a trace of who is "
+        'there, e.g. {name = "trace", path = "trace.csv"}',
+    )
 
     @model_validator(mode="after")
     def _in_range(self) -> CohortSection:
@@ -168,6 +173,18 @@ class CheckpointSection(Section):
     )
     keep: int = Field(
         default=2, ge=2, description="checkpoints to keep, at least 2: one may be damaged"
+    )
+
+
+class StoppingSection(Section):
+    """When a run ends before its last round."""
+
+    patience: int = Field(ge=1, description="evaluations without a better one, at least 1")
+    least: float = Field(
+        default=0.0, ge=0, description="by how much the main metric must be better to count"
+    )
+    part: Literal["train", "validation"] = Field(
+        default="validation", description="the data that decide: validation or train, never test"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.clipping import clip_gradients
+from fedblocks.core.decay import TensorName, exempt_names, with_groups
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
@@ -20,6 +21,7 @@ from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
 from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
+from fedblocks.core.training_batch import batch_of
 
 Orders = Sequence[Sequence[Step]]  # the steps of each phase
 
@@ -35,6 +37,7 @@ class PhaseRun:
     local: ClientStack
     memories: list[Memory]  # of the optimizers, one for each update
     rates: list[Rate]  # as `rates_of` says
+    exempt: list[set[TensorName]]  # from weight decay, for each update
 
 
 StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its steps
@@ -76,7 +79,8 @@ def train(
         ]
         usual = enumerate(rates_of(phase, local.round))
         rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
-        runner(PhaseRun(phase, number, blocks, start, local, memories, rates), order)
+        exempt = [exempt_names(update, local.method, blocks) for update in phase.updates]
+        runner(PhaseRun(phase, number, blocks, start, local, memories, rates, exempt), order)
         if local.keep_optimizer:
             blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
@@ -117,9 +121,8 @@ def active_part(stretch: PhaseRun, active: int | None) -> PhaseRun:
     ]
     blocks, start = first(stretch.blocks, active), first(stretch.start, active)
     rates = [r[:active] if isinstance(r, Tensor) and r.dim() else r for r in stretch.rates]
-    return PhaseRun(
-        stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates
-    )
+    local = stretch.local.first(active)
+    return replace(stretch, blocks=blocks, start=start, local=local, memories=memories, rates=rates)
 
 
 def step_key(stretch: PhaseRun, count: Count) -> Tensor:
@@ -131,7 +134,7 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     """One batch: every update of the phase in turn. Steps count from 1; a captured
     graph counts with a tensor.
     """
-    batch = _batch(stretch, step, key)
+    batch = batch_of(stretch.local, step, key)
     updates = stretch.phase.updates
     own = [stretch.rates[place :: len(updates)] for place in range(len(updates))]
     turns = zip(updates, stretch.memories, own, strict=True)
@@ -143,27 +146,6 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
             if update.clip_norm is not None:
                 grads = clip_gradients(grads, norm, stretch.local.mapped)
             _move(place, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
-
-
-def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
-    source, tensors = stretch.local.source, stretch.local.tensors
-    rows, size = tensors["rows"], tensors["size"]
-    if step.full:
-        index = step.index
-        mask = size.new_ones(index.shape)
-    else:
-        index = step.index.clamp(min=0)
-        mask = (step.index >= 0).to(size.dtype)
-    where = _pick(rows, index) if index.dim() == 1 else rows.gather(-1, index)
-    x, y = _pick(source.x, where), _pick(source.y, where)
-    return {"x": x, "y": y, "mask": mask, "index": index, "key": key}
-
-
-def _pick(values: Tensor, where: Tensor) -> Tensor:
-    """Some rows; for one client by a kernel that copies whole rows, several times as
-    fast on a CPU.
-    """
-    return values.index_select(0, where) if where.dim() == 1 else values[where]
 
 
 def _move(
@@ -178,7 +160,11 @@ def _move(
     blocks, update, local = stretch.blocks, stretch.phase.updates[place], stretch.local
     numbers = local.tensors["optimizers"].get(optimizer_place(stretch.number, place), {})
     optimizer = with_numbers(update.optimizer, numbers) if numbers else update.optimizer
-    params = [p for _, _, p in _trained(update, blocks)]
+    trained = _trained(update, blocks)
+    params = [p for _, _, p in trained]
+    if exempt := stretch.exempt[place]:
+        ids = frozenset(id(p) for name, key, p in trained if (name, key) in exempt)
+        optimizer = with_groups(optimizer, ids)
     with torch.no_grad():
         optimizer.step(params, grads, memory, rate, _counted(memory, count))
         if update.project is not None:

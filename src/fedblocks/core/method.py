@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
+from fedblocks.core.augmentations import Augmentation
 from fedblocks.core.blocks import Block, Private, Read
 from fedblocks.core.checks import Checked
 from fedblocks.core.description import Described
@@ -59,6 +60,13 @@ class Method(Described, Checked):
         float | None,
         Positive(),
         Help("largest norm of a step's gradient; longer ones are shortened", usual="1 to 10"),
+    ] = None
+    augment: Annotated[
+        tuple[Augmentation, ...] | None,
+        Help(
+            "changes to the inputs of training steps, in turn: crop, flip, jitter, noise, scale",
+            usual="[Crop(4), Flip()]",
+        ),
     ] = None
     statistics: Annotated[
         Literal["average", "local", "refuse"],

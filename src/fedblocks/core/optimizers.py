@@ -5,7 +5,7 @@ keeps their memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,10 @@ Count = int | Tensor  # steps so far, this one included; a tensor where clients 
 
 # how much of a moving average stays from step to step
 Kept = Annotated[float, AtLeast(0), Below(1)]
+Decayed = Annotated[
+    Literal["weights"] | None,
+    Help('"weights": no decay of biases and of norm layers; default: all tensors decay'),
+]
 
 
 @runtime_checkable
@@ -28,7 +32,9 @@ class Optimizer(Protocol):
     cohort's) round.
 
     One that says `has_client_numbers = True` can have a tensor [clients] in the place of any of
-    its numbers, for a stack of clients that differ in it.
+    its numbers, for a stack of clients that differ in it. One with the fields `weight_decay` and
+    `decay = "weights"` is called twice in a step: with the weights, and, its `weight_decay` 0, with
+    all other tensors.
     """
 
     def memory(self, params: list[Tensor]) -> Memory: ...
@@ -49,6 +55,7 @@ class SGD(Checked):
     ] = 0.0
     nesterov: Annotated[bool, Help("look ahead along the velocity; needs momentum")] = False
     weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0", usual="1e-4")] = 0.0
+    decay: Decayed = None
 
     def conflicts(self) -> list[Conflict]:
         if self.momentum or not self.nesterov:
@@ -90,6 +97,7 @@ class Adam(Checked):
     weight_decay: Annotated[
         float, AtLeast(0), Help("pull of the weights to 0, in the gradient")
     ] = 0.0
+    decay: Decayed = None
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}

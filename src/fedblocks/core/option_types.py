@@ -59,6 +59,8 @@ def in_words(kind: Any) -> str:
         return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     if origin not in (tuple, list, Sequence) or not inner:
         return "a value or a list"
+    if _is_role(inner[0]):
+        return f"a list of {inner[0].__name__.lower()}s"
     if inner[0] not in _PLURALS:
         return f"a list of {in_words(inner[0])}"
     number = f"{len(inner)} " if origin is tuple and Ellipsis not in get_args(kind) else ""

@@ -120,8 +120,9 @@ def _users(rng: np.random.Generator, users: int, rows: int, groups: int) -> tupl
 
 def _slopes(rng: np.random.Generator, groups: int, shape: tuple[int, int], unlike: float) -> Floats:
     """What all groups have in common and what each has for itself: [groups, features, outputs]."""
-    slopes: Floats = rng.normal(size=shape) + unlike * rng.normal(size=(groups, *shape))
-    return slopes / np.sqrt(shape[0])
+    all_alike, own = rng.normal(size=shape), rng.normal(size=(groups, *shape))
+    slopes: Floats = (all_alike + unlike * own) / np.sqrt(shape[0])
+    return slopes
 
 
 def _pool(

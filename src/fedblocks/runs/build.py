@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedblocks.config.model import ALL, Config
+from fedblocks.core.augmentations import try_augmentations
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
@@ -21,6 +22,8 @@ from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, idle_seed, placed
 from fedblocks.runs.heads import head_notes
+from fedblocks.runs.patience import check_stopping
+from fedblocks.runs.sampling import Sampling, sampling_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
@@ -36,6 +39,7 @@ class Prepared:
     cohort: int  # clients a round
     engine: Engine
     notes: list[Note]  # what a reader of the results should know
+    sampling: Sampling
 
     @property
     def hash(self) -> str:
@@ -53,6 +57,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     else:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)
+    check_stopping(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
     engine, why_engine = engine_of(config, experiment, cohort, device, clients)
@@ -61,7 +66,8 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
         Note(f"engine {engine.name}: {why_engine}"),
         *remarks,
     ]
-    return Prepared(config, experiment, clients, unseen, cohort, engine, notes)
+    sampling = sampling_of(config, federation, clients, cohort)
+    return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
 
 
 def look_over(
@@ -72,6 +78,7 @@ def look_over(
     with placed(config, ("method",)):
         for method in experiment.methods.values():
             check_phases(method)
+            try_augmentations(method.augment or (), experiment.data.x)
         experiment.start()  # blocks that cannot be shared show here
     methods = experiment.methods.values()
     tags = _tags(federation)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from fedblocks.config.model import MOST_PROCESSES, Config
-from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.auto.trial import TrialPlan, planned
+from fedblocks.engines.devices import find_device
 from fedblocks.engines.memory import bytes_of, measure_need
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import cores
@@ -25,22 +25,12 @@ WORTH_A_TRIAL = 2e11
 
 def device_of(config: Config) -> tuple[torch.device, str]:
     """The device, and why this one."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if config.device == "auto":
-        if count:
+        if torch.cuda.is_available() and torch.cuda.device_count():
             return torch.device("cuda"), "a GPU is there"
         return torch.device("cpu"), "torch finds no GPU"
-    device = torch.device(config.device)
-    if device.type == "cuda" and count <= (device.index or 0):
-        message = f"there is no {device}: torch finds {count} of them"
-        fix = f"use at most cuda:{count - 1}"
-        if not count:
-            message = "torch finds no GPU"
-            fix = 'use device = "auto" or "cpu", or install a CUDA build of torch'
-        with placed(config, ("device",)):
-            raise UserError(message, fix)
-    if device.index is not None:
-        torch.cuda.set_device(device)  # kernels and recorded graphs start on the current device
+    with placed(config, ("device",)):
+        device = find_device(config.device)
     return device, "as configured" if device.index is None else f"as configured, {device}"
 
 

@@ -113,7 +113,7 @@ def _method(
         own_net = net_of(net, federation) if handed_over is None else handed_over.net
     with placed(config, (*above, "method")):
         complete: Method = handed_over or make("method", method.table, net=own_net)
-        complete = complete.over(config.rounds)
+        complete = complete.over(config.horizon)
         _check_degenerate(complete, config.allow_degenerate)
         _check_tags(method.name, complete, federation)
     return complete

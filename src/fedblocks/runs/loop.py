@@ -19,9 +19,12 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.clients import clients_text
+from fedblocks.runs.evaluations import OnEvaluation, tell_of_evaluation
+from fedblocks.runs.patience import patience_of
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
-from fedblocks.runs.stopping import Stop, StopRun
+from fedblocks.runs.sampling import TRACE
+from fedblocks.runs.stopping import EarlyStopping, Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder, Status
@@ -42,6 +45,8 @@ class Lane:
     state: State
     notes: list[Note]  # what is to be known of it before it begins
     on_round: OnRound | None = None  # hears of this run alone; may raise `Left`
+    on_evaluation: OnEvaluation | None = None
+    patience: EarlyStopping | None = None  # where its configuration asks for it
     records: list[RoundRecord] = field(default_factory=list)
     changed: set[int] = field(default_factory=set)  # clients that trained since the last checkpoint
     has_ended: bool = False  # before others beside it
@@ -49,7 +54,8 @@ class Lane:
     @property
     def is_whole(self) -> bool:
         """Whether no round is left."""
-        return self.state.round >= self.prepared.config.rounds
+        is_over = self.patience is not None and self.patience.is_over
+        return is_over or self.state.round >= self.prepared.config.rounds
 
     def accept(self, state: State, record: RoundRecord) -> None:
         """A round was played."""
@@ -126,7 +132,10 @@ def begin(lane: Lane, tell: OnNote) -> None:
         "engine": prepared.engine.name,
         "clients": clients_text(prepared.experiment.data),
     }
+    if trace := prepared.sampling.content_hash:
+        facts[TRACE] = trace
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
+    lane.patience = patience_of(prepared.config, store, lane.state.round)
     store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:
         tell(note)
@@ -174,15 +183,9 @@ def _tell_of_round(
 ) -> None:
     for note in records[0].notes:
         tell(note)
-    for lane, record in zip(lanes, records, strict=True):
-        try:
-            if lane.on_round is not None:
-                lane.on_round(_done(lane, record))
-        except Left:
-            lane.end("interrupted")
-        except StopRun as reason:
-            _end_here(lane, reason, tell)
     try:
+        for lane, record in zip(lanes, records, strict=True):
+            _tell_of_lane(lane, record, tell)
         if on_round is not None:
             on_round(_done(lanes[0], records[0]))
     except StopRun as reason:
@@ -191,6 +194,19 @@ def _tell_of_round(
     except KeyboardInterrupt:  # a listener may end the runs, which then go on from here
         _store(lanes)
         raise
+
+
+def _tell_of_lane(lane: Lane, record: RoundRecord, tell: OnNote) -> None:
+    """Tell those who hear of one run alone."""
+    try:
+        tell_of_evaluation(lane.on_evaluation, lane.prepared, lane.state, record)
+        for listener in (lane.on_round, lane.patience):
+            if listener is not None:
+                listener(_done(lane, record))
+    except Left:
+        lane.end("interrupted")
+    except StopRun as reason:
+        _end_here(lane, reason, tell)
 
 
 def _done(lane: Lane, record: RoundRecord) -> RoundDone:

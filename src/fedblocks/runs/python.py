@@ -5,10 +5,17 @@ data as objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from fedblocks.config.code.ingredients import Ingredients, method_table, net_table, task_table
+from fedblocks.config.code.ingredients import (
+    Ingredients,
+    method_table,
+    net_table,
+    sampler_table,
+    task_table,
+)
 from fedblocks.config.code.loading import Recipe, hand_over
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
@@ -16,11 +23,14 @@ from fedblocks.config.presets import PRESETS
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
+from fedblocks.runs.evaluations import OnEvaluation
+from fedblocks.runs.extension import extend
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
-from fedblocks.runs.ranks.joining import is_first
+from fedblocks.runs.ranks.joining import is_first, together
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
@@ -32,6 +42,7 @@ TABLES = {
     "unseen": ("data", "unseen"),
     "evaluation": ("evaluation", "every"),
     "checkpoint": ("checkpoint", "every"),
+    "stopping": ("stopping", "patience"),
 }
 
 
@@ -42,11 +53,13 @@ class Settings(TypedDict, total=False):
 
     seed: int  # of initial models, cohorts and batches
     cohort: int | float | Mapping[str, Any]  # clients a round: a number, or a share; {"size": 10}
+    sampler: Sampler  # chooses them: SizeSampler(), TraceSampler("trace.csv"), or a function
     # {"every": 1, "parts": ["validation", "test"], "local": False}, or a number: "every"
     evaluation: int | Mapping[str, Any]
     checkpoint: int | Mapping[str, Any]  # {"every": 1, "keep": 2}, or a number: "every"
+    stopping: int | Mapping[str, Any]  # ends early: {"patience": 5}, or a number
     engine: Literal["auto", "sequential", "vectorised", "processes"]
-    device: Literal["auto", "cpu", "cuda"]
+    device: str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
     threads: int
     processes: int
     memory: str  # such as "8GiB"
@@ -67,6 +80,7 @@ def run(
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
     **settings: Unpack[Settings],
 ) -> RunResult:
     """Train a method on data, or what a configuration describes, in a new folder (default:
@@ -75,11 +89,11 @@ def run(
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
     `run(config, out)` takes everything from the configuration. `progress` prints a line a round.
-    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens;
-    without `on_note`, warnings become Python's.
+    `track` names tools that mirror the run; `on_round`, `on_evaluation` and `on_note` are told
+    what happens; without `on_note`, warnings become Python's.
     """
     on_round = print_too(on_round) if progress else on_round
-    hand_over(lambda: _recipes(what, data))
+    hand_over(lambda: _recipes(what, data, settings.get("sampler")))
     if isinstance(what, Config):
         data, out = (None, data) if isinstance(data, str | Path) else (data, out)
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
@@ -91,7 +105,7 @@ def run(
         path = Path(out)
     else:
         path = runs.free_folder(f"{config.method.name}-{config.data.name}")
-    go = lambda listener: runs.run(config, path, listener, on_note or warn_of)
+    go = lambda listener: runs.run(config, path, listener, on_note or warn_of, on_evaluation)
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
@@ -100,29 +114,47 @@ def resume(
     method: Methods | None = None,
     data: Federation | None = None,
     *,
+    sampler: Sampler | None = None,
+    rounds: int | str | None = None,
     progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
     happened.
 
     A run that was started with a method and data needs the same again: other options, another net
-    or other data are refused with what differs. A run that was started from a configuration needs
-    neither. `progress` prints a line a round.
+    or other data are refused with what differs; so does a run with a sampler of your own. A run
+    that was started from a configuration needs neither. `rounds="+20"` extends a run, also a
+    finished one, and `rounds=60` lets it have 60 in all. `progress` prints a line a round.
     """
     on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
         raise UserError(
             "a method without data, or data without a method", "give both, as to `run`, or neither"
         )
-    hand_over(lambda: _recipes(method, data))
-    ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
+    hand_over(lambda: _recipes(method, data, sampler))
+    ingredients = None
+    if method is not None:
+        ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
+    if rounds is not None:
+        together(partial(_extend, Path(path), rounds, ingredients))
+    tell = on_note or warn_of
+
+    def go(listener: OnRound | None) -> RunResult:
+        return runs.resume(path, listener, tell, ingredients, on_evaluation)
+
     if not (track and is_first()):
-        return runs.resume(path, on_round, on_note or warn_of, ingredients)
-    go = lambda listener: runs.resume(path, listener, on_note or warn_of, ingredients)
+        return go(on_round)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
+
+
+def _extend(path: Path, rounds: int | str, ingredients: Ingredients | None) -> None:
+    """More rounds for a run, by the process that writes its folder."""
+    if is_first():
+        extend(path, rounds, ingredients)
 
 
 def config_of_objects(
@@ -137,9 +169,12 @@ def config_of_objects(
             "say how many rounds to train", "write for example run(method, data, rounds=20)"
         )
     _check_groups(ingredients, groups)
+    ingredients = ingredients.with_sampler(settings.get("sampler"))
     common = ingredients.method_of(ALL)
     table: Table = {
-        key: value for key, value in settings.items() if key not in TABLES and value is not None
+        key: value
+        for key, value in settings.items()
+        if key not in (*TABLES, "sampler") and value is not None
     }
     table |= {"rounds": rounds, "data": ingredients.data_table(), **_tables(common)}
     if task := task_table(ingredients.data.task):
@@ -153,6 +188,9 @@ def config_of_objects(
         if value is not None:
             own = value if isinstance(value, Mapping) else {field: value}
             table[section] = {**table.get(section, {}), **own}
+    if ingredients.sampler is not None:
+        cohort = table.get("cohort", {})
+        table["cohort"] = {**cohort, "sampler": sampler_table(ingredients.sampler)}
     return Config.stored(table, Source("fedblocks.run")).of_objects(ingredients)
 
 
@@ -248,8 +286,12 @@ def _federation(data: Any) -> Federation:
     return federation
 
 
-def _recipes(what: Config | Methods | None, data: Federation | str | Path | None) -> list[Recipe]:
+def _recipes(
+    what: Config | Methods | None,
+    data: Federation | str | Path | None,
+    sampler: Sampler | None = None,
+) -> list[Recipe]:
     """For a command that reads the program: what the run uses, where it is made of objects."""
     if what is None or isinstance(what, Config):
         return []
-    return [lambda seed: Ingredients.of(_methods(what), _federation(data))]
+    return [lambda seed: Ingredients.of(_methods(what), _federation(data), sampler)]

@@ -14,7 +14,6 @@ import torch
 
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
-from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
@@ -48,11 +47,7 @@ Counts = Mapping[str, Mapping[int, tuple[float, ...]]]
 
 def cohort_of(prepared: Prepared, round: int) -> list[int]:
     """The clients of a round, a function of seed and round alone."""
-    if prepared.cohort == len(prepared.clients):
-        return prepared.clients
-    rng = generator(prepared.config.seed, round, "cohort")
-    chosen = rng.choice(len(prepared.clients), prepared.cohort, replace=False)
-    return sorted(prepared.clients[i] for i in chosen)
+    return prepared.sampling.cohort(round)
 
 
 def play(

@@ -16,11 +16,13 @@ from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.joining import current_ranks
 from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import RunResult, config_of, load_run
+from fedblocks.runs.sampling import TRACE
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
@@ -40,14 +42,16 @@ def run(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
-    """Train as a configuration says, in a new folder; `on_round` and `on_note` are told
-    what happens.
+    """Train as a configuration says, in a new folder; `on_round`, `on_note` and `on_evaluation`
+    are told what happens.
     """
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     ranks = current_ranks()
     if ranks is not None:
-        return result_seen(run_part(ranks, config, path, on_round, on_note))
+        listeners = on_round, on_note, on_evaluation
+        return result_seen(run_part(ranks, config, path, *listeners))
     prepared = prepare(config)
     with (
         hardware(config),
@@ -56,6 +60,7 @@ def run(
         ) as folder,
     ):
         lane = Lane(folder, prepared, prepared.experiment.start(), prepared.notes)
+        lane.on_evaluation = on_evaluation
         carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
@@ -65,6 +70,7 @@ def resume(
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
     ingredients: Ingredients | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
     happened.
@@ -73,7 +79,8 @@ def resume(
     """
     ranks = current_ranks()
     if ranks is not None:
-        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, on_round, on_note))
+        listeners = on_round, on_note, on_evaluation
+        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, *listeners))
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         check_untouched(folder)
@@ -92,6 +99,7 @@ def resume(
                 lane = Lane(
                     folder, prepared, state, [*prepared.notes, *changes_since(folder), *notes]
                 )
+                lane.on_evaluation = on_evaluation
                 carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
@@ -204,6 +212,10 @@ def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
     if recorded is not None and recorded != prepared.hash:
         fix = "restore the data that the run was started with, or start a new run"
         raise DataError("the data differ from those that the run was started with", fix)
+    trace = folder.store.meta(TRACE)
+    if trace is not None and trace != prepared.sampling.content_hash:
+        fix = "restore the trace that the run was started with, or start a new run"
+        raise DataError("the trace of who is there differs from that of the run", fix)
 
 
 def changes_since(folder: RunFolder, ranks: int = 1) -> list[Note]:

@@ -39,6 +39,11 @@ class EarlyStopping:
             fix = "use validation data: stopping by test data would flatter the run"
             raise UserError(f"a run is not stopped by {self.part} data", fix)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has waited long enough."""
+        return self.waited >= self.patience
+
     def __call__(self, done: RoundDone) -> None:
         """Look at a round, and raise StopRun if the patience is at its end."""
         if self.part not in done.scores:
@@ -47,7 +52,7 @@ class EarlyStopping:
         better = height > self.best + self.least
         self.waited = 0 if better else self.waited + 1
         self.best = height if better else self.best
-        if self.waited >= self.patience:
+        if self.is_over:
             what = f"{self.part} {done.metric.name}"
             raise StopRun(f"{what} did not get better in {self.patience} evaluations")
 

@@ -20,6 +20,7 @@ from fedblocks.config.registry import PYTHON
 from fedblocks.core.errors import DataError, UserError, a_kind
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.samplers import SAMPLERS, Sampler
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
@@ -32,15 +33,25 @@ class Ingredients:
     methods: Mapping[str, Method]  # group -> method; a single one is that of all clients
     data: Federation
     data_hash: str  # computed once: large pools take a while
+    sampler: Sampler | None = None  # of the clients of a round; None: as the configuration says
 
     @staticmethod
-    def of(methods: Method | Mapping[str, Method], data: Federation) -> Ingredients:
+    def of(
+        methods: Method | Mapping[str, Method], data: Federation, sampler: Sampler | None = None
+    ) -> Ingredients:
         """Checked: a method, or one by group of clients, each with a net; and a federation."""
         by_group = Ingredients.of_methods(methods)
         if not isinstance(data, Federation):
             fix = "make one, for example with fedblocks.Federation.from_users(x, y, users)"
             raise DataError(f"data: {_kind(data)} is not a Federation", fix)
-        return Ingredients(by_group, data, data.hash())
+        return Ingredients(by_group, data, data.hash()).with_sampler(sampler)
+
+    def with_sampler(self, sampler: Sampler | None) -> Ingredients:
+        """The same, and who chooses the clients of a round."""
+        if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
+            fix = "give an object such as fedblocks.SizeSampler(), or a function of candidates"
+            raise UserError(f"{_kind(sampler)} is not a sampler", fix)
+        return dataclasses.replace(self, sampler=sampler)
 
     @staticmethod
     def of_methods(methods: Method | Mapping[str, Method]) -> dict[str, Method]:
@@ -69,6 +80,17 @@ class Ingredients:
 def task_table(task: Task) -> Table | None:
     """A task as a configuration records it; nothing where it is the usual one."""
     return None if task == CLASSIFICATION else task.table()
+
+
+def sampler_table(sampler: Sampler) -> Table:
+    """A sampler as a configuration records it: its name and its fields."""
+    kind = type(sampler)
+    listed = next((name for name, known in SAMPLERS.items() if known is kind), None)
+    record: Any = sampler
+    own = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
+    values = {field.name: getattr(record, field.name) for field in own}
+    fields = {name: as_plain(value) for name, value in values.items() if value is not None}
+    return {"name": listed or getattr(sampler, "__qualname__", kind.__qualname__), **fields}
 
 
 def _check_method(method: Any) -> None:
@@ -167,6 +189,10 @@ def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
     )
     before = config.task.table if config.task is not None else CLASSIFICATION.table()
     yield from _changes("task.", _said(before), _said(ingredients.data.task.table()))
+    if ingredients.sampler is not None:
+        choice = config.cohort.sampler
+        before = {"name": "uniform"} if choice is None else choice.table
+        yield from _changes("cohort.sampler.", before, sampler_table(ingredients.sampler))
     for place, (method, net) in tables.items():
         group = place.split(".")[1] if place else ALL
         if place and group not in ingredients.methods:

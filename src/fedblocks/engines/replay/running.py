@@ -137,7 +137,7 @@ def run(calls: Sequence[Call], memory: Any) -> None:
             kwargs = {**kwargs, **{name: memory[slot] for name, slot in named}}
         returned = kernel(*args, **kwargs)
         if len(outs) == 1:
-            memory[outs[0]] = returned if isinstance(returned, Tensor) else returned[0]
+            memory[outs[0]] = returned if isinstance(returned, Tensor) else _only(returned)
         elif outs:
             for slot, value in zip(
                 outs, (v for v in returned if isinstance(v, Tensor)), strict=True
@@ -145,6 +145,13 @@ def run(calls: Sequence[Call], memory: Any) -> None:
                 memory[slot] = value
         for slot in done:
             memory[slot] = None
+
+
+def _only(returned: Sequence[Tensor | None]) -> Tensor:
+    """The one tensor of several results: a convolution without a bias that reads the inputs has a
+    gradient of its weights alone.
+    """
+    return next(value for value in returned if isinstance(value, Tensor))
 
 
 def _parts(program: Program) -> list[RecordedCall | list[Call]]:

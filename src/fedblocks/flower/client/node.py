@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError, nearest
+from fedblocks.engines.devices import find_device
 from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.excuses import excuse_for
@@ -215,6 +216,11 @@ def check(folder: Path) -> str:
         if name not in methods:
             message = f'{folder / host.file()}: allow.methods: "{name}" is not installed'
             raise UserError(message, nearest(name, methods))
+    try:
+        find_device(host.device)
+    except UserError as error:
+        message = f"{folder / host.file()}: device: {error.message}"
+        raise UserError(message, error.fix) from error
     data = prepare.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"

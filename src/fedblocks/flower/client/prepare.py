@@ -22,6 +22,7 @@ from fedblocks.core.introspection import Option
 from fedblocks.core.option_types import members
 from fedblocks.core.task import Task
 from fedblocks.data.federation import IGNORE, Federation
+from fedblocks.engines.devices import find_device
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.side import ClientSide
@@ -152,7 +153,7 @@ def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
         raise Malformed("data-mismatch", what)
     own = {name: np.full(data.clients, value) for name, value in host.tags.items()}
     tags = {**data.tags, **own} if "tags" in host.allow.send else {}
-    return replace(data.to(host.device), classes=spec.classes, tags=tags)
+    return replace(data.to(find_device(host.device)), classes=spec.classes, tags=tags)
 
 
 def _side(folder: Path, spec: RunSpec, own: Federation, group: str, client: int) -> ClientSide:

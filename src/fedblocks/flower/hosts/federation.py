@@ -19,6 +19,7 @@ from fedblocks.flower.keys.private_files import private_folder
 from fedblocks.flower.server.jobs import ServerJob, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
+from fedblocks.flower.wire.sampling_check import check_sampling
 from fedblocks.runs.build import prepare
 from fedblocks.runs.engine_choice import device_of
 from fedblocks.runs.progress import OnNote, OnRound
@@ -41,7 +42,14 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
             "[faults] is for simulated runs: the clients of a federation have their own",
             "leave it out",
         )
+    if config.stopping is not None:
+        raise UserError(
+            "[stopping] is for simulated runs: clients of a federation may send the scores of a "
+            "round with their next update",
+            "leave it out, and end the run with: fedblocks federation stop",
+        )
     prepared = prepare(config, shape_of(config))
+    check_sampling(prepared)
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
         private_folder(path)
@@ -136,7 +144,7 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
         launch.free_port(),
         insecure=insecure,
         data=config.resolved()["data"],
-        device=device_of(config)[0].type,
+        device=str(device_of(config)[0]),
         pictures=True,
     )
     agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}

@@ -9,7 +9,7 @@ import tomllib
 from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tomli_w
 from pydantic import (
@@ -118,7 +118,7 @@ class ClientHost(_Host):
     server: str  # NAME:PORT
     # numbers of the clients whose data are here, usually one
     clients: tuple[int, ...] = Field(min_length=1)
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:[0-9]+)?)$")
     insecure: bool = False
     tags: dict[str, int] = {}
     allow: Allow = Allow()  # what the owner of these data lets happen

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.core.random import generator
 from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
@@ -26,6 +25,7 @@ from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.messages import Part
 from fedblocks.flower.wire.run_spec import shape_of
+from fedblocks.flower.wire.sampling_check import check_sampling
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
@@ -100,6 +100,7 @@ class Service:
             noted.add(text)
 
         prepared = prepare(config, shape_of(config))
+        check_sampling(prepared)
         data = prepared.experiment.data
         # newcomers weigh nothing
         largest = job.largest_examples if job.kind == "train" else CEILING
@@ -169,9 +170,7 @@ class Service:
         here = [c for c in self.prepared.clients if c in self.registry.nodes]
         if len(here) < self._minimum():
             here = self.prepared.clients  # they are waited for
-        rng = generator(self.prepared.config.seed, done, attempt, "cohort")
-        chosen = rng.choice(len(here), min(count, len(here)), replace=False)
-        return sorted(here[i] for i in chosen)
+        return self.prepared.sampling.among(here, count, done, attempt)
 
     def _due(self, round: int) -> bool:
         config = self.prepared.config

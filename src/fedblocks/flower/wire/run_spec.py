@@ -50,7 +50,7 @@ class RunSpec(BaseModel):
     federation: str
     run: str
     population: int = Field(ge=1, lt=LARGEST)
-    rounds: int = Field(ge=1, lt=LARGEST)
+    rounds: int = Field(ge=1, lt=LARGEST)  # that schedules go over
     seed: int = Field(ge=0, lt=2**63)
     threads: int | None = Field(default=None, ge=1)
     input_shape: tuple[int, ...]
@@ -64,12 +64,13 @@ class RunSpec(BaseModel):
     def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
         """Return the specification of a run that a configuration describes."""
         full = config.resolved()
-        chosen = {name: full[name] for name in ("seed", "rounds", "net", "method")}
+        chosen = {name: full[name] for name in ("seed", "net", "method")}
         spec = RunSpec(
             version=__version__,
             federation=federation,
             run=run,
             population=data.clients,
+            rounds=config.horizon,
             threads=config.threads,
             input_shape=tuple(data.x.shape[1:]),
             classes=data.classes,

@@ -80,6 +80,9 @@ class BranchOptions(Method):
             other = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
             fix = "use SGD that starts anew in every round"
             conflicts.append(Conflict("compressed_upload", f"is not exact with {other}", fix))
+        if self.compressed_upload and getattr(self.optimizer, "decay", None) is not None:
+            why, fix = "is exact only if all tensors decay alike", "leave out the optimizer's decay"
+            conflicts.append(Conflict("compressed_upload", why, fix))
         return conflicts
 
     def degenerate(self) -> list[str]:

@@ -26,11 +26,13 @@ from fedblocks.runs.clients import clients_text
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import federation_of, hold_out, placed
+from fedblocks.runs.patience import check_stopping
 from fedblocks.runs.ranks.experiment import RankExperiment
 from fedblocks.runs.ranks.joining import local_number, local_ranks
 from fedblocks.runs.ranks.ownership import owners_of, part_of
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.rounds import RankRun
+from fedblocks.runs.sampling import sampling_of
 from fedblocks.runs.shelf import remember_hash
 from fedblocks.runs.storage.code_record import entries_of
 from fedblocks.runs.storage.record import Note
@@ -130,6 +132,7 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     device, why = _device(config)
     federation = federation_of(config)
     clients, unseen = hold_out(config, federation)
+    check_stopping(config, federation)
     sizes = federation.train.sizes
     owners = owners_of(sizes, unseen, ranks.count)
     part = part_of(federation, owners == ranks.number).to(device)
@@ -138,7 +141,8 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     experiment = RankExperiment.part_of(whole, sizes, owners, ranks.number)
     cohort, notes = look_over(config, experiment, federation, len(clients))
     notes = [Note(f"device {device.type}: {why}, {ranks.count} ranks"), *notes]
-    prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes)
+    sampling = sampling_of(config, federation, clients, cohort)
+    prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes, sampling)
     return RankRun(ranks, prepared, experiment, clients_text(federation))
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from fedblocks.core.errors import Interrupted
 from fedblocks.core.state import State
+from fedblocks.runs.evaluations import OnEvaluation, tell_of_evaluation
 from fedblocks.runs.loop import OFTEN, Lane, begin, ending, note_stop, save
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.ranks.checkpoints import gathered_state, serve_shard
 from fedblocks.runs.ranks.errors import RankLost
 from fedblocks.runs.ranks.rounds import RankRun
 from fedblocks.runs.rounds import cohort_of
-from fedblocks.runs.stopping import Stop, StopRun
+from fedblocks.runs.stopping import EarlyStopping, Stop, StopRun
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import Note, RoundRecord
@@ -39,6 +40,8 @@ class RankLoop:
     notes: list[Note] = field(default_factory=list)  # what is to be known before it begins
     changed: set[int] = field(default_factory=set)  # clients that trained since the last checkpoint
     stored: float = field(default_factory=time.monotonic)
+    on_evaluation: OnEvaluation | None = None
+    patience: EarlyStopping | None = None  # of the first rank
 
     def carry_out(self) -> None:
         """The rounds that are left; the first rank writes how they ended."""
@@ -46,10 +49,11 @@ class RankLoop:
         with ExitStack() as stack:
             lane = self._lane()
             stack.enter_context(_ending_elsewhere() if lane is None else ending(lane))
-            ranks.lead(self._begin, lambda message: None)
+            goes_on = ranks.lead(self._begin, lambda message: None)
             stack.enter_context(ranks.watched())
             stack.enter_context(_resumable(self.path))
-            self._rounds(stack.enter_context(Stop(self._tell)))
+            if goes_on:
+                self._rounds(stack.enter_context(Stop(self._tell)))
             if self.folder is not None:
                 self.folder.set_status("finished")
 
@@ -59,11 +63,14 @@ class RankLoop:
             return None
         return Lane(self.folder, self.run.prepared, self.state, self.notes)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Whether there is a round to be played."""
         lane = self._lane()
         assert lane is not None and self.folder is not None
         begin(lane, self._tell)
+        self.patience = lane.patience
         self.folder.store.set_meta("clients", self.run.clients_text)
+        return not lane.is_whole
 
     def _tell(self, note: Note) -> None:
         if self.run.ranks.first and self.on_note is not None:
@@ -116,10 +123,13 @@ class RankLoop:
         for note in record.notes:
             self._tell(note)
         try:
-            if self.on_round is not None:
-                prepared = self.run.prepared
-                metric = MainMetric.of(prepared.experiment.data.task)
-                self.on_round(RoundDone.of(record, prepared.config.rounds, metric))
+            prepared = self.run.prepared
+            metric = MainMetric.of(prepared.experiment.data.task)
+            done = RoundDone.of(record, prepared.config.rounds, metric)
+            tell_of_evaluation(self.on_evaluation, prepared, self.state, record)
+            for listener in (self.on_round, self.patience):
+                if listener is not None:
+                    listener(done)
         except KeyboardInterrupt:
             return INTERRUPTED
         except StopRun as reason:

@@ -16,6 +16,7 @@ from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import CheckpointError
 from fedblocks.core.state import State
+from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.build import prepare_part
 from fedblocks.runs.ranks.checkpoints import scattered_state
@@ -37,6 +38,7 @@ def run_part(
     out: Path,
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> Path:
     """This rank's part of a new run; the folder is the first rank's, and so is its name."""
     from fedblocks.runs.run import hardware  # it comes here, too
@@ -49,7 +51,9 @@ def run_part(
         )
         folder = _at_first(ranks, create)
         state, notes = run.experiment.start(), run.prepared.notes
-        RankLoop(run, path, folder, state, on_round, on_note, notes).carry_out()
+        loop = RankLoop(run, path, folder, state, on_round, on_note, notes)
+        loop.on_evaluation = on_evaluation
+        loop.carry_out()
     ranks.tell()  # the first has closed the folder
     return path
 
@@ -60,6 +64,7 @@ def resume_part(
     ingredients_for: Lookup,
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
+    on_evaluation: OnEvaluation | None = None,
 ) -> Path:
     """Go on with a run, whatever number of ranks played it so far; only the first needs to see its
     folder.
@@ -74,7 +79,9 @@ def resume_part(
             run = prepare_part(ranks, config)
             state, notes = _last_state(ranks, folder, run)
             with hardware(config):
-                RankLoop(run, path, folder, state, on_round, on_note, notes).carry_out()
+                loop = RankLoop(run, path, folder, state, on_round, on_note, notes)
+                loop.on_evaluation = on_evaluation
+                loop.carry_out()
     ranks.tell()
     return path
 

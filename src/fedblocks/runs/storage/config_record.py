@@ -34,6 +34,8 @@ def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
         return
     before = json.loads(text)
     after = json.loads(_text(config))
+    if after.get("schedule_rounds") == before.get("rounds"):  # it was extended
+        before.setdefault("schedule_rounds", after["schedule_rounds"])
     if after.get("rounds", 0) >= before.get("rounds", 0):
         before["rounds"] = after.get("rounds")
     differences = list(_differences(before, after, ""))

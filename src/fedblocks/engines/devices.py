@@ -1,0 +1,31 @@
+"""Devices by name: cpu, cuda, or one of several GPUs by its number, cuda:1."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from fedblocks.core.errors import UserError
+
+PATTERN = "cpu|cuda(:[0-9]+)?"
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name, if it is there; kernels and recorded graphs start on the one with a
+    number from now on.
+    """
+    if not re.fullmatch(PATTERN, name):
+        raise UserError(f'there is no device "{name}"', "use cpu, cuda, or a GPU such as cuda:1")
+    device = torch.device(name)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and count <= (device.index or 0):
+        if not count:
+            fix = 'use device = "auto" or "cpu", or install a CUDA build of torch'
+            raise UserError("torch finds no GPU", fix)
+        raise UserError(
+            f"there is no {device}: torch finds {count} of them", f"use at most cuda:{count - 1}"
+        )
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    return device

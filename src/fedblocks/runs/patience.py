@@ -1,0 +1,47 @@
+"""Early stopping that a configuration asks for; where a run goes on, so does its patience."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fedblocks.config.model import Config
+from fedblocks.core.errors import DataError
+from fedblocks.data import Federation
+from fedblocks.runs.federations import placed
+from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.stopping import EarlyStopping, StopRun
+from fedblocks.runs.storage.store import RunStore
+
+SINCE = "patience-since"  # under which a run keeps the round after which patience began anew
+
+
+def patience_of(config: Config, store: RunStore, round: int) -> EarlyStopping | None:
+    """The early stopping of a run that stands after some round: it has seen all evaluations so
+    far. None: the configuration asks for none.
+    """
+    chosen = config.stopping
+    if chosen is None:
+        return None
+    patience = EarlyStopping(chosen.patience, chosen.least, chosen.part)
+    means = (
+        "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' AND round > ? "
+        "AND round <= ? ORDER BY round"
+    )
+    metric = store.metric()
+    with suppress(StopRun):
+        for row in store.rows(means, chosen.part, int(store.meta(SINCE) or 0), round):
+            scores: dict[str, float] = {chosen.part: row["accuracy"]}
+            patience(RoundDone(row["round"], config.rounds, 0, 0.0, 0, 0, 0, scores, metric=metric))
+    return patience
+
+
+def check_stopping(config: Config, federation: Federation) -> None:
+    """Refuse to wait for a part of the data that nobody has; the server of a real federation
+    cannot see.
+    """
+    chosen = config.stopping
+    if chosen is None or federation.parts[chosen.part].sizes.any():
+        return
+    with placed(config, ("stopping", "part")):
+        message = f"no client has {chosen.part} data, by which the run is to be stopped"
+        raise DataError(message, "split the data with such a share, e.g. split = [0.6, 0.2, 0.2]")

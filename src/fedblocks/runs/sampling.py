@@ -1,0 +1,74 @@
+"""The clients of every round, as the sampler of a run chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedblocks.config.choices import make
+from fedblocks.config.model import Config
+from fedblocks.config.registry import kinds
+from fedblocks.core.errors import UserError
+from fedblocks.core.random import generator
+from fedblocks.core.samplers import Candidates, Sampler, UniformSampler, choose_clients
+from fedblocks.data import Federation
+from fedblocks.data.rows import Ints
+from fedblocks.runs.federations import placed
+
+TRACE = "trace"  # under which a run keeps the hash of its trace
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """Who takes part in which round: a function of seed and round alone."""
+
+    sampler: Sampler
+    clients: list[int]  # that are trained on
+    sizes: Ints  # [all clients], training examples
+    names: Sequence[str]  # of all clients
+    count: int  # clients a round
+    seed: int
+
+    @property
+    def content_hash(self) -> str:
+        """Of a trace that decides it; empty: there is none."""
+        return str(getattr(self.sampler, "content_hash", ""))
+
+    def cohort(self, round: int) -> list[int]:
+        """The clients of a round."""
+        if self.count == len(self.clients) and isinstance(self.sampler, UniformSampler):
+            return self.clients
+        return self.among(self.clients, self.count, round)
+
+    def among(self, clients: list[int], count: int, round: int, *attempt: int) -> list[int]:
+        """So many of some clients; others after a failed attempt."""
+        draw = generator(self.seed, round, *attempt, "cohort")
+        most = min(count, len(clients))
+        candidates = Candidates(clients, self.sizes, self.names, most, round, draw)
+        return choose_clients(self.sampler, candidates)
+
+
+def sampling_of(config: Config, federation: Federation, clients: list[int], count: int) -> Sampling:
+    """The sampler of a configuration over the clients that are trained on; tried on a round."""
+    sizes, names = federation.train.sizes, federation.names
+    with placed(config, ("cohort", "sampler")):
+        sampling = Sampling(sampler_of(config), clients, sizes, names, count, config.seed)
+        sampling.cohort(0)
+    return sampling
+
+
+def sampler_of(config: Config) -> Sampler:
+    """The object that was handed over, or what the configuration names."""
+    ingredients, choice = config.ingredients, config.cohort.sampler
+    if ingredients is not None and ingredients.sampler is not None:
+        return ingredients.sampler
+    if choice is None:
+        return UniformSampler()
+    if choice.name not in kinds()["sampler"]:
+        raise UserError(
+            f"the sampler {choice.name} is of your own code",
+            "give it again: resume(path, method, data, sampler=...), or put it into SAMPLERS in a "
+            "file that --code names",
+        )
+    sampler: Sampler = make("sampler", choice.table)
+    return sampler
