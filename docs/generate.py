@@ -38,7 +38,9 @@ from fedblocks.recipes.suite.default_runs import DEFAULT_RUNS, sentence_about
 from fedblocks.testing import EXAMPLES, check_method, plan_text
 
 PAGES = Path(__file__).parent / "methods"
-sys.path += [str(PAGES.parents[1] / "examples"), str(PAGES.parent)]  # the zoo of nets; and here
+# the zoo of nets; the tables of studies; and here
+sys.path += [str(PAGES.parents[1] / "examples"), str(PAGES.parents[1] / "studies")]
+sys.path += [str(PAGES.parent)]
 COUNTS = PAGES / "checks.json"
 STUDY = PAGES.parent.parent / "results" / "hidden-groups.json"
 FRESH = STUDY.with_name("hidden-groups-fresh.json")
@@ -305,6 +307,22 @@ def accuracy_from(row: dict[str, Any]) -> str:
     return f"{100 * row['mean']:.1f}" + (f" ({mean:+.1f} ± {half:.1f})" if half else "")
 
 
+def with_reactions(text: str) -> str:
+    """The page on adapters with the study of reactions, and how long its rounds take."""
+    from reactions.table import bench_section, section
+
+    results = STUDY.parent
+    text = between(
+        "<!-- reactions -->",
+        "<!-- /reactions -->",
+        section(results / "adapters-reactions.json"),
+        text,
+    )
+    benches = [results / f"adapters-bench-{device}.json" for device in ("cuda", "cpu")]
+    timed = "\n\n".join(map(bench_section, benches))
+    return between("<!-- adapters-bench -->", "<!-- /adapters-bench -->", timed, text)
+
+
 def method_page(name: str) -> str:
     return with_starts(with_plan(name, (PAGES / f"{name}.md").read_text()))
 
@@ -317,7 +335,11 @@ def pages() -> dict[Path, str]:
     stored = json.dumps(default_runs(), indent=1) + "\n"
     tested = {PAGES.parent / "suite.md": suite.suite_page(STUDY.parent), DEFAULT_RUNS: stored}
     speed = PAGES.parent / "speed.md"
-    timed = {speed: with_results(speed.read_text(), STUDY.parent)}
+    adapters = PAGES.parent / "adapters.md"
+    timed = {
+        speed: with_results(speed.read_text(), STUDY.parent),
+        adapters: with_reactions(adapters.read_text()),
+    }
     return {
         **found,
         PAGES / "index.md": index(),

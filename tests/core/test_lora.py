@@ -341,3 +341,13 @@ def test_filters_of_the_base_serve_all_clients_as_one_batch():
     x = fb.small_federation().x
     start = images().double()(x)
     torch.testing.assert_close(net(net.init(0), x), start, rtol=1e-12, atol=1e-12)
+
+
+def test_the_layers_of_a_net_with_some_adapters_are_those_that_train() -> None:
+    net = fb.lora(module(), rank=2, targets=("wide",), head="fc", dtype=DOUBLE)
+    assert list(net.layers) == ["wide", "fc"]
+    x, y = tokens(12), torch.arange(12) % 4
+    data = fb.Federation.from_parts([Parts((x, y), (x, y), (x, y))] * 2, classes=4)
+    experiment = Experiment.of(fb.PFedMB(net, branches=2, lr=0.1), data)
+    state, report = run_round(experiment, experiment.start(), range(2), Vectorised())
+    assert not report.refusals and set(state.server) == {"layers.wide", "layers.fc"}

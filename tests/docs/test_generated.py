@@ -41,6 +41,12 @@ def test_the_table_of_starts_is_that_of_its_results(generate: ModuleType, page: 
     assert generate.starts_table() in text and generate.with_starts(text) == text
 
 
+def test_the_tables_of_adapters_are_those_of_their_results(generate: ModuleType) -> None:
+    page = (generate.PAGES.parent / "adapters.md").read_text()
+    assert generate.with_reactions(page) == page
+    assert "| 48 tokens, float32 |" in page
+
+
 def test_the_page_of_nets_is_that_of_the_zoo(generate: ModuleType) -> None:
     page = (ROOT / "docs" / "nets.md").read_text()
     assert page == generate.nets(), "run python docs/generate.py"

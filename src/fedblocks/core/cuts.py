@@ -21,11 +21,14 @@ def last_layer(module: nn.Module) -> str:
 
 
 def linear_layers(module: nn.Module) -> list[str]:
-    """The paths of the layers whose weights multiply; what is inside one belongs to it."""
+    """The paths of the layers that train and whose weights multiply; what is inside one belongs
+    to it.
+    """
     paths: list[str] = []
     for path, part in module.named_modules():
         inside = any(path.startswith(f"{outer}.") for outer in paths)
-        if isinstance(part, (*_LINEAR, *_SEQUENCES)) and not inside:
+        trains = any(True for _ in part.parameters())  # in a base at rest, no layer does
+        if trains and isinstance(part, (*_LINEAR, *_SEQUENCES)) and not inside:
             paths.append(path)
     return paths
 

@@ -192,7 +192,7 @@ class Net:
 
     @cached_property
     def layers(self) -> dict[str, Piece]:
-        """The linear layers (dense, convolution, embedding, recurrent), each with its bias."""
+        """The linear layers that train (dense, convolution, ..., recurrent), each with its bias."""
         return {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
 
     @cached_property
