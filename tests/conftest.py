@@ -1,13 +1,16 @@
 """The order of the files: those that take longest first, so that none of them is left to one
-worker at the end, while the others have nothing to do.
+worker at the end, while the others have nothing to do. And names that end with their file.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import fedblocks as fb
 
 HERE = Path(__file__).parent
 # the first mostly waits, and the second has its core meanwhile; the others by their seconds of CPU
@@ -42,6 +45,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     assert all(path.is_file() for path in ranks), "tests/conftest.py names a file that is gone"
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def names_as_before() -> Iterator[None]:
+    """What the tests of a file name for configurations, others do not find."""
+    names = ("AUGMENTATIONS", "DATASETS", "LOSSES", "METHODS", "METRICS", "NETS", "SAMPLERS")
+    tables = [getattr(fb, name) for name in names]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 def pytest_collection_finish() -> None:

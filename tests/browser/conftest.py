@@ -59,8 +59,11 @@ class Seen:
         return str(self.page.locator(selector).inner_text())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Until the end of a file: while it is open, an event loop runs in this thread, and tests of
+    other files start their own.
+    """
     api = pytest.importorskip(
         "playwright.sync_api", reason="the browser tests need the package playwright"
     )

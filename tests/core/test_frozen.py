@@ -19,9 +19,16 @@ from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
+WORKERS = Processes(count=2)
 ENGINES = pytest.mark.parametrize(
-    "engine", [Sequential(worth=1), Vectorised(chunk=3), Processes(count=2)], ids=lambda e: e.name
+    "engine", [Sequential(worth=1), Vectorised(chunk=3), WORKERS], ids=lambda e: e.name
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_end():
+    yield
+    WORKERS.close()
 
 
 def net() -> fb.Net:

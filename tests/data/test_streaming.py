@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,12 @@ ENGINES = {
     "vectorised": fb.Vectorised(chunk=3),
     "processes": fb.Processes(2),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_end() -> Iterator[None]:
+    yield
+    ENGINES["processes"].close()
 
 
 @pytest.fixture(autouse=True)
