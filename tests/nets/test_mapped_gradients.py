@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedblocks.core.mode import mode
+from fedblocks.layers.attention import attention
 from fedblocks.layers.mapped_attention import _aligned, _plain_gradients, can_fuse
 
 
@@ -44,3 +46,22 @@ def test_rows_of_a_bias_begin_where_the_kernels_can_load_and_hold_the_same_numbe
 def test_attention_is_not_fused_on_a_cpu() -> None:
     query = torch.zeros(2, 3, 5, 4)
     assert not can_fuse(query, query, query)
+
+
+@pytest.mark.parametrize("is_numbers", [True, False])
+def test_a_query_that_may_look_nowhere_gets_zeros_and_leaves_gradients_finite(
+    is_numbers: bool,
+) -> None:
+    torch.manual_seed(0)
+    inputs = draw(2, 3, 4, 6), draw(2, 3, 5, 6), draw(2, 3, 5, 6)
+    is_open = torch.rand(4, 5) < 0.5
+    is_open[0], is_open[1] = False, True
+    mask = torch.zeros(4, 5).masked_fill(~is_open, -math.inf).double() if is_numbers else is_open
+    with mode(training=True, mapped=True, key=None):
+        y = attention(*inputs, mask)
+    expected = F.scaled_dot_product_attention(*inputs, is_open)
+    assert not y[:, :, 0].any()
+    torch.testing.assert_close(y, expected)
+    slopes = zip(*(torch.autograd.grad(out.square().sum(), inputs) for out in (y, expected)))
+    for one, other in slopes:
+        torch.testing.assert_close(one, other)

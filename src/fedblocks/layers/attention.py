@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.mode import current
 from fedblocks.layers.dense import dense
-from fedblocks.layers.mapped_attention import can_fuse, fused_attention
+from fedblocks.layers.mapped_attention import can_fuse, fused_attention, idle_queries
 from fedblocks.layers.noise import check_training, drop_out
 
 
@@ -52,11 +52,14 @@ def _weights(
 ) -> Tensor:
     """How much each query takes of each value: [..., queries, keys]."""
     scores = (query * (scale or 1 / math.sqrt(query.shape[-1]))) @ key.mT
-    if mask is not None and mask.dtype == torch.bool:
+    if mask is None:
+        weights = scores.softmax(-1)
+    elif mask.dtype == torch.bool:
         idle = ~mask.any(-1, keepdim=True)  # queries that may take nothing: they get zeros
         weights = scores.masked_fill(~(mask | idle), -math.inf).softmax(-1).masked_fill(idle, 0)
     else:
-        weights = (scores if mask is None else scores + mask).softmax(-1)
+        idle = idle_queries(mask)
+        weights = (scores + mask.masked_fill(idle, 0)).softmax(-1).masked_fill(idle, 0)
     return drop_out(weights, dropout, whole_channels=False) if dropout else weights
 
 

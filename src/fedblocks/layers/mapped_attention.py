@@ -41,10 +41,20 @@ def fused_attention(
     no gradient.
     """
     factor = scale or 1 / math.sqrt(query.shape[-1])
-    if bias is not None:
-        bias = bias.expand(*query.shape[:3], key.shape[-2])
-    y: Tensor = ClientAttention.apply(query, key, value, bias, is_causal, factor)[0]
-    return y
+    if bias is None:
+        y: Tensor = ClientAttention.apply(query, key, value, None, is_causal, factor)[0]
+        return y
+    idle = idle_queries(bias)
+    whole = bias.masked_fill(idle, 0).expand(*query.shape[:3], key.shape[-2])
+    y = ClientAttention.apply(query, key, value, whole, is_causal, factor)[0]
+    return y.masked_fill(idle, 0)
+
+
+def idle_queries(bias: Tensor) -> Tensor:
+    """Those that may look nowhere, as in examples that fill up a batch: [..., queries, 1]. They
+    get zeros, as torch gives them.
+    """
+    return (bias == -math.inf).all(-1, keepdim=True)
 
 
 class _Attention(torch.autograd.Function):
