@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import fedblocks as fb
 from fedblocks import Metric, Task, UserError
 
 CLASSES = ("classification", "sequence-labelling", "next-token")
@@ -141,3 +143,14 @@ def test_an_own_metric_may_be_the_main_one() -> None:
     task = Task("regression", metrics=[worst, "mae"])
     assert task.main is worst and task.table()["metrics"] == ["worst_error", "mae"]
     assert task.values((0.0, 4.0, 1.0, 7.0, 0.5)) == {"worst_error": 7.0, "mae": 0.5}
+
+
+def test_a_kind_of_task_may_be_given_by_its_name() -> None:
+    x, y, users = np.zeros((8, 2), "float32"), np.arange(8.0), np.arange(8) // 4
+    named = fb.Federation.from_users(x, y, users, task="regression")
+    assert named.task == fb.Task("regression")
+    assert named.with_task("regression").task == named.task
+    with pytest.raises(UserError, match='there is no task "regresion"'):
+        fb.Federation.from_users(x, y, users, task="regresion")
+    with pytest.raises(UserError, match="the task is of type int"):
+        fb.Federation.from_users(x, y, users, task=3)  # type: ignore[arg-type]

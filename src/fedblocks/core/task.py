@@ -280,3 +280,14 @@ CLASSIFICATION = Task()  # where data do not say otherwise
 def current_task() -> Task:
     """The task of the pass that is running."""
     return mode.current().task or CLASSIFICATION
+
+
+def as_task(task: Task | str) -> Task:
+    """A task, or that of a kind."""
+    if isinstance(task, str):
+        return Task(task)
+    if not isinstance(task, Task):
+        raise UserError(
+            f"the task is of type {type(task).__name__}", f"give fb.Task({sorted(KINDS)[0]!r})"
+        )
+    return task

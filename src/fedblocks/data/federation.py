@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import count_of
 from fedblocks.core.fields import Fields
-from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.core.task import CLASSIFICATION, Task, as_task
 from fedblocks.data import checks, overview, streaming
 from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, about_fields, as_targets
 from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
@@ -111,7 +111,7 @@ class Federation(Readers):
         tags: Mapping[str, Ints] | None = None,
         about: dict[str, Any] | None = None,
         allow_empty: bool = False,
-        task: Task = CLASSIFICATION,
+        task: Task | str = CLASSIFICATION,
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test.
 
@@ -119,6 +119,7 @@ class Federation(Readers):
         array that is mapped from a file (`numpy.load(path, mmap_mode="r")`) stays there: the rows
         of clients are read when they train.
         """
+        task = as_task(task)
         pool = divide((x, y), task, partition, split, seed, stratified)
         federation = cls(
             pool.x,
@@ -140,9 +141,10 @@ class Federation(Readers):
         names: Sequence[str] = (),
         classes: int | None = None,
         allow_empty: bool = False,
-        task: Task = CLASSIFICATION,
+        task: Task | str = CLASSIFICATION,
     ) -> Federation:
         """Clients that bring their own arrays for each part."""
+        task = as_task(task)
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)), task)
         about = {"made_from": "each client's own arrays", **about_fields(joined.fields)}
         number = count_classes(joined.y, classes, task)
@@ -202,9 +204,9 @@ class Federation(Readers):
         """Sizes, shapes and label spread, as plain JSON values."""
         return overview.describe(self)
 
-    def with_task(self, task: Task) -> Federation:
+    def with_task(self, task: Task | str) -> Federation:
         """The same rows with another loss or other metrics; targets must be of the task's kind."""
-        return replace(self, task=task).check(allow_empty=True)
+        return replace(self, task=as_task(task)).check(allow_empty=True)
 
     def to(self, device: str | torch.device) -> Federation:
         """The same federation with its pool on a device; inputs in a file stay there."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
-from fedblocks.core.task import CLASSIFICATION
+from fedblocks.core.task import CLASSIFICATION, as_task
 from fedblocks.data.arrays import FieldInputs, Inputs, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
@@ -69,7 +69,7 @@ class Readers:
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
-        task = options.get("task", CLASSIFICATION)
+        task = as_task(options.get("task", CLASSIFICATION))
         pool = csv_table(str(path), label, user or "", tuple(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
@@ -88,7 +88,7 @@ class Readers:
         """
         from fedblocks.data.sets.parquet import parquet_table
 
-        task = options.get("task", CLASSIFICATION)
+        task = as_task(options.get("task", CLASSIFICATION))
         pool = parquet_table(str(path), label, user or "", tuple(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
@@ -119,7 +119,9 @@ class Readers:
             data = load_saved(path, part)
         elif hasattr(data, "keys"):
             data = data[choose_part(data, part)]
-        roles = Roles(label, user or "", tuple(columns), options.get("task", CLASSIFICATION))
+        roles = Roles(
+            label, user or "", tuple(columns), as_task(options.get("task", CLASSIFICATION))
+        )
         pool = data_set_pool(data, roles, path)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
