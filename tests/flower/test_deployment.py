@@ -376,7 +376,9 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> None:
     plot(deployed)
-    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 3})
+    # what a client is just being given is lost with the SuperLink: then the round is tried again
+    choices = {"minimum": 1.0, "seconds": 60.0, "attempts": 8}
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 3}, **choices)
     until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
     deployed.processes.running["superlink"].kill()
     real = deployed.finish(path)
