@@ -154,3 +154,8 @@ def test_a_kind_of_task_may_be_given_by_its_name() -> None:
         fb.Federation.from_users(x, y, users, task="regresion")
     with pytest.raises(UserError, match="the task is of type int"):
         fb.Federation.from_users(x, y, users, task=3)  # type: ignore[arg-type]
+
+
+def test_a_metric_says_which_way_is_better_in_words_that_are_known() -> None:
+    with pytest.raises(UserError, match='the metric "hits" is better when "up"'):
+        Metric("hits", lambda outputs, targets: 0.0, better="up")  # type: ignore[arg-type]

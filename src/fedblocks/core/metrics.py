@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedblocks.core.errors import UserError
+
 BINS = 15  # of the calibration error
 UNDEFINED = math.nan  # as the area under a curve where a client has one class only
 
@@ -36,6 +38,11 @@ class Metric:
     of: Measure
     better: Literal["higher", "lower"] = "higher"
     keep: Keep = keep_outputs
+
+    def __post_init__(self) -> None:
+        if self.better not in ("higher", "lower"):
+            message = f'the metric "{self.name}" is better when "{self.better}"'
+            raise UserError(message, 'give better="higher" or better="lower"')
 
 
 @dataclass(frozen=True)
