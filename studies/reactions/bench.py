@@ -26,7 +26,7 @@ from fedblocks.runs.run import tf32
 
 RATE, REPEAT = 2e-3, 3
 SHORT = 48  # tokens
-ON_GPU = Settings(clients=32, unseen=0)
+ON_GPU = Settings(clients=32, unseen=0, size=64)
 ON_CPU = Settings(clients=8, unseen=0, size=40, batch=4)
 Tensors = dict[str, Tensor]
 

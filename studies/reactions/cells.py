@@ -47,6 +47,8 @@ BY_SPLIT = {
     "iid": (CENTRAL, "fedavg_lora"),
     "dirichlet": tuple(name for name in METHODS if name != CENTRAL),
 }
+# no question of the study hangs on them: after all seeds of the others
+LATER = ("product_svd", "ffa_lora", "product_stack", "fedavg_lora_own_head")
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,18 @@ def cells(settings: Settings, stored: dict[str, Any]) -> Iterator[Cell]:
     by one, and what is stored may grow in between; a method whose choice could not be made has no
     further ones.
     """
+    pairs = [(split, name) for split, names in BY_SPLIT.items() for name in names]
+    for is_later in (False, True):
+        group = [pair for pair in pairs if (pair[1] in LATER) is is_later]
+        yield from cells_of(group, settings, stored)
+
+
+def cells_of(
+    pairs: list[tuple[str, str]], settings: Settings, stored: dict[str, Any]
+) -> Iterator[Cell]:
+    """Those of these splits and methods."""
     first, *others = settings.seeds
-    tries = [
-        [Cell(split, name, rate, first) for rate in settings.rates]
-        for split, names in BY_SPLIT.items()
-        for name in names
-    ]
+    tries = [[Cell(*pair, rate, first) for rate in settings.rates] for pair in pairs]
     yield from (cell for tried in tries for cell in tried)
     for seed in others:
         for tried in tries:

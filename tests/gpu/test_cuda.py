@@ -28,6 +28,7 @@ SHAPES = [
     (32, 16, 64, 3, 1),
     (8, 9, 70, 3, 2),
     (5, 7, 3, 1, 0),
+    (20, 8, 130, 3, 1),  # many filters on a small image
 ]
 
 
@@ -60,6 +61,43 @@ def test_convolutions_of_a_stack_are_those_of_each_client(
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
     for one, other in zip(actual, wanted, strict=True):
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
+
+
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
+def test_convolutions_in_tensor_float_32_are_those_of_each_client(
+    channels, size, filters, kernel, pad
+):
+    """Four factors on the way to a gradient, each cut to ten bits: 4 / 1024."""
+    from fedblocks.layers.mapped_convolution import ClientConvolution
+    from fedblocks.runs.run import tf32
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(3, 4, channels, size, size, device="cuda", generator=noise)
+    w = torch.randn(3, filters, channels, kernel, kernel, device="cuda", generator=noise)
+    slopes = grad(
+        lambda x, w: ClientConvolution.apply(x, w, None, (pad, 1)).square().mean(), (0, 1)
+    )
+    plain = grad(lambda x, w: F.conv2d(x, w, padding=pad).square().mean(), (0, 1))
+    with tf32(True):
+        actual = vmap(slopes)(x, w)
+    for i in range(3):
+        for one, other in zip(actual, plain(x[i].double(), w[i].double()), strict=True):
+            assert (one[i] - other).abs().max() <= 4e-3 * other.abs().max()
+
+
+@pytest.mark.parametrize("turned", [(), (0,), (1,), (0, 1)])
+def test_products_of_a_stack_are_those_of_each_client_however_they_lie_in_memory(turned):
+    from fedblocks.kernels.triton.product import multiply
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    shapes = [(3, 130, 70), (3, 70, 65)]
+    pair = [torch.randn(*shape, device="cuda", generator=noise) for shape in shapes]
+    factors = [t.mT.contiguous().mT if i in turned else t for i, t in enumerate(pair)]
+    bias = torch.randn(3, 65, device="cuda", generator=noise)
+    expected = factors[0].double() @ factors[1].double()
+    shifted = expected + bias[:, None]
+    assert (multiply(*factors) - expected).abs().max() <= 2e-6 * expected.abs().max()
+    assert (multiply(*factors, bias) - shifted).abs().max() <= 2e-6 * shifted.abs().max()
 
 
 @pytest.mark.parametrize(("filters", "joined"), [(5, False), (20, False), (5, True)])
@@ -353,6 +391,7 @@ def strided(x, w, b):
 
 
 FUSED = {
+    "dense": (F.linear, [(130, 70), (129, 70), (129,)]),
     "convolution": (strided, [(3, 4, 7, 7), (20, 4, 3, 3), (20,)]),
     "group_norm": (group_norm, [(5, 6, 7, 5), (6,), (6,)]),
     "group_norm of rows": (group_norm, [(5, 12), (12,), (12,)]),
@@ -363,10 +402,13 @@ FUSED = {
 
 
 def fused(name):
+    from fedblocks.layers.dense import dense
     from fedblocks.layers.mapped_attention import fused_attention
     from fedblocks.layers.mapped_convolution import ClientConvolution
     from fedblocks.layers.mapped_group_norm import normalise
 
+    if name == "dense":
+        return dense
     if name == "convolution":
         return lambda x, w, b: ClientConvolution.apply(x, w, b, (1, 2))
     if name.startswith("group_norm"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch.func import grad, vmap
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.mode import mode
@@ -34,6 +37,27 @@ def test_a_dense_layer_takes_inputs_of_any_dimensions(
     for one, other in zip(ours, theirs):
         if one is not None:
             torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("wanted", ["x", "weight"])
+def test_a_dense_layer_keeps_its_inputs_only_for_weights_that_are_trained(wanted: str) -> None:
+    """Inside a stack of clients, too: the doubled inputs are gone once the layer has used them."""
+    kept: list[bool] = []
+
+    def loss(x: Tensor, weight: Tensor) -> Tensor:
+        double = 2 * x
+        bottom = double
+        while is_functorch_wrapped_tensor(bottom):
+            bottom = get_unwrapped(bottom)
+        watch = weakref.ref(bottom)
+        y = dense(double, weight, None)
+        del double, bottom
+        kept.append(watch() is not None)
+        return y.square().sum()
+
+    slope = grad(loss, ("x", "weight").index(wanted))
+    vmap(slope)(torch.randn(2, 3, 4), torch.randn(2, 5, 4))
+    assert kept == [wanted == "weight"]
 
 
 def test_dropout_drops_nothing_or_everything_at_its_ends() -> None:

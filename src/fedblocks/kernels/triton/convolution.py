@@ -15,6 +15,10 @@ from torch import Tensor
 from fedblocks.kernels.cuda import narrow
 from fedblocks.kernels.cuda.narrow import Shape, dense
 from fedblocks.kernels.triton.pooling import unpooled
+from fedblocks.kernels.triton.product import batched_product
+from fedblocks.kernels.triton.unfolding import unfold
+
+_UNFOLDED = 1 << 27  # numbers that unfolded inputs may be: half a gigabyte
 
 
 @triton.jit
@@ -184,22 +188,23 @@ def _tiles(filters: int, inner: int) -> tuple[int, int, int, int, int]:
     if filters >= 128:
         return 128, 128, 16, 8, 3
     if filters > 32 and inner > 64:
-        return 128, 64, 32, 8, 2
+        return (64, 64, 32, 4, 3) if _precision() == "tf32x3" else (128, 64, 16, 4, 3)
     return 64, min(_power(filters, 16), 64), 32, 4 if filters > 16 and inner > 64 else 2, 2
 
 
 def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
-    """[clients, out, in, kernel, kernel]: partial sums, then their sum. Sizes of tiles
-    were found by trying.
-    """
+    """[clients, out, in, kernel, kernel]: partial sums, then their sum."""
     G, B = x.shape[:2]
     F, KS = shape.filters, shape.kernel
     OH, OW = shape.outputs
     x, dy = dense(x), dy.contiguous()
     K, M = shape.channels * KS * KS, B * OH * OW
-    small = F <= 16 or K <= 32
-    rows, block, deep, warps, stages = (16, 16, 32, 1, 3) if small else (32, 32, 64, 4, 3)
-    parts = max(1, min(96, M // 512) if small else M // 1024)
+    few = 256 if _precision() == "tf32x3" else 64  # pixels: gathering them reads small pieces
+    if F >= 128 and few >= OH * OW:
+        slopes = dy.transpose(1, 2).reshape(G, F, M)
+        return _unfolded_gradient(x, slopes, shape)
+    rows, block, deep, warps, stages, share = _gradient_tiles(F, K)
+    parts = max(1, min(96, M // share))
     dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
     blocks = (rows, block, deep, _precision())
@@ -207,6 +212,28 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
     return dw.sum(0).view(G, F, shape.channels, KS, KS)
+
+
+def _unfolded_gradient(x: Tensor, slopes: Tensor, shape: Shape) -> Tensor:
+    """The same by one matrix product a client; as many clients at once as unfolded inputs may
+    take memory.
+    """
+    K, M = shape.channels * shape.kernel**2, slopes.shape[2]
+    some = max(1, _UNFOLDED // (K * M))
+    pieces = zip(x.split(some), slopes.split(some), strict=True)
+    dw = torch.cat([batched_product(slope, unfold(own, shape).mT) for own, slope in pieces])
+    return dw.view(len(x), shape.filters, shape.channels, shape.kernel, shape.kernel)
+
+
+def _gradient_tiles(filters: int, inner: int) -> tuple[int, int, int, int, int, int]:
+    """Rows, filters and depth of a block, warps, stages, rows of a partial sum: found by trying."""
+    if filters <= 16 or inner <= 32:
+        return 16, 16, 32, 1, 3, 512
+    if filters <= 32:
+        return 32, 32, 32, 2, 3, 1024
+    if _precision() == "tf32x3":
+        return 32, 32, 64, 4, 3, 1024
+    return (32, 64, 64, 4, 3, 4096) if filters <= 64 else (32, 128, 64, 8, 2, 4096)
 
 
 Wanted = tuple[bool, bool]  # the gradient of inputs, and that of weights
