@@ -12,6 +12,7 @@ import pytest
 
 import fedblocks as fb
 
+gc.disable()  # until all tests are known: what is imported and collected stays
 HERE = Path(__file__).parent
 # the first mostly waits, and the second has its core meanwhile; the others by their seconds of CPU
 LONGEST = (
@@ -62,3 +63,4 @@ def names_as_before() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # half a million imported objects stay; the collector need not visit them again
+    gc.enable()
