@@ -12,32 +12,43 @@ import pytest
 
 import fedblocks as fb
 
+gc.disable()  # until all tests are known: what is imported and collected stays
 HERE = Path(__file__).parent
-# the first mostly waits, and the second has its core meanwhile; the others by their seconds of CPU
+# by their seconds of CPU; those that mostly wait (federations, ranks that are killed) come one at a
+# time, so that the cores have something to do meanwhile
 LONGEST = (
-    "flower/test_deployment.py",
+    "flower/test_deployment.py",  # waits
     "contract/test_contract.py",
     "contract/test_adapters.py",
+    "contract/test_engines_agree.py",
     "docs/test_site.py",
     "contract/test_starts.py",
-    "runs/test_way_in.py",
-    "cli/test_new.py",
+    "oracles/test_fedmn.py",
     "nets/test_zoo.py",
+    "runs/test_way_in.py",
     "export/test_export.py",
-    "flower/test_foreign_app.py",
-    "flower/test_service.py",
-    "flower/test_superlink.py",
-    "contract/test_engines_agree.py",
-    "engines/test_lanes.py",
+    "flower/test_foreign_app.py",  # waits
+    "contract/test_sequences.py",
     "docs/test_site_examples.py",
+    "engines/test_replayed.py",
+    "cli/test_new.py",
+    "flower/test_service.py",  # waits
+    "core/test_augmentations.py",
+    "engines/test_lanes.py",
+    "hub/test_models.py",
+    "oracles/test_modules.py",
+    "ranks/test_ends.py",  # waits
     "recipes/test_halving.py",
     "runs/test_resume.py",
+    "tasks/test_every_method.py",
     "cli/test_quickstart.py",
+    "flower/test_superlink.py",  # waits
     "cli/test_commands.py",
     "docs/test_notebooks.py",
     "data/sets/test_real_images.py",
     "oracles/test_stored_runs.py",
     "browser/test_report_page.py",
+    "flower/test_kills.py",  # waits
 )
 
 
@@ -62,3 +73,4 @@ def names_as_before() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # half a million imported objects stay; the collector need not visit them again
+    gc.enable()

@@ -14,6 +14,7 @@ import pytest
 from fedblocks.cli.names import method_names, preset_names
 from fedblocks.config.presets import PRESETS
 from fedblocks.methods import METHODS
+from tests.warm import run_warm
 
 COMMANDS = """
 import sys
@@ -38,21 +39,9 @@ command("run", "my_net/example.toml", "--set", "rounds=1", "--out", "run-net", "
 
 
 def run_tests_of(folder: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--basetemp=temporary",  # or it would also clear away what earlier sessions have left
-        "-c",
-        f"{folder}/pyproject.toml",
-        folder,
-    ]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", f"{folder}/pyproject.toml"]
+    # a place of its own, or it would also clear away what earlier sessions have left
+    return run_warm([*words, "--basetemp=temporary", folder])
 
 
 def test_a_method_reads_like_an_algorithm_box_and_its_tests_pass_before_any_edit(
@@ -113,13 +102,7 @@ def test_an_installed_method_net_and_data_set_appear_in_the_commands(fedblocks: 
     ]
     subprocess.run([*install, "./my_idea", "./points", "./my_net"], check=True)
     found_first = os.pathsep.join([str(Path("site").resolve()), os.environ.get("PYTHONPATH", "")])
-    paths = {"PYTHONPATH": found_first, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **paths},
-    )
+    done = run_warm(["-c", COMMANDS], PYTHONPATH=found_first)
     shown = dict(block.split("\n", 1) for block in done.stdout.split("$ ")[1:])
     assert all(text.endswith("exit 0\n") for text in shown.values()), done.stdout + done.stderr
     listed = {

@@ -2,6 +2,8 @@
 nothing of adapters keep them on a net that has some.
 """
 
+from functools import lru_cache
+
 import pytest
 
 from fedblocks.methods.ditto import Ditto
@@ -10,7 +12,7 @@ from fedblocks.methods.fedem import FedEM
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.ifca import IFCA
 from fedblocks.methods.pfedmb.method import PFedMB
-from fedblocks.testing import CHECKS, Invariant, example_for, run_check
+from fedblocks.testing import CHECKS, Example, Invariant, example_for, run_check
 from fedblocks.testing.adapters import ADAPTERS, adapted_net
 
 OTHERS = {
@@ -25,12 +27,23 @@ OTHERS = {
 ASKED = [c for c in CHECKS if c.number in (1, 2, 4, 6, 8, 9, 10, 13, 16, 21)]
 
 
+@lru_cache(maxsize=1)  # its checks come one after another, and have some runs in common
+def example_of(method: str) -> Example:
+    return ADAPTERS[method]()
+
+
+@lru_cache(maxsize=1)
+def example_over_adapters(method: str) -> Example:
+    kind, options = OTHERS[method]
+    return example_for(kind, net=adapted_net(), epochs=2, **options)
+
+
 @pytest.mark.parametrize(
     "invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
 )
 @pytest.mark.parametrize("method", ADAPTERS)
 def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> None:
-    check = run_check(invariant, ADAPTERS[method]())
+    check = run_check(invariant, example_of(method))
     assert check.passed, check.detail
 
 
@@ -41,6 +54,5 @@ def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> No
 def test_a_method_that_knows_nothing_of_adapters_keeps_it_over_them(
     method: str, invariant: Invariant
 ) -> None:
-    kind, options = OTHERS[method]
-    check = run_check(invariant, example_for(kind, net=adapted_net(), epochs=2, **options))
+    check = run_check(invariant, example_over_adapters(method))
     assert check.passed, check.detail

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pytest
 import torch
 
 from fedblocks.engines.sequential import Sequential
-from fedblocks.testing import CHECKS, Invariant, run_check
+from fedblocks.testing import CHECKS, Example, Invariant, run_check
 from fedblocks.testing.rounds import run
 from fedblocks.testing.starts import STARTS
+
+
+@lru_cache(maxsize=1)  # its checks come one after another, and have some runs in common
+def example_of(name: str) -> Example:
+    return STARTS[name]()
 
 
 @pytest.mark.parametrize(
@@ -16,7 +23,7 @@ from fedblocks.testing.starts import STARTS
 )
 @pytest.mark.parametrize("name", STARTS)
 def test_the_method_keeps_the_invariant(name: str, invariant: Invariant) -> None:
-    check = run_check(invariant, STARTS[name]())
+    check = run_check(invariant, example_of(name))
     assert check.passed, check.detail
 
 

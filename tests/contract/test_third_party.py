@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from fedblocks.methods import METHODS
-from fedblocks.testing import CHECKS, Invariant, run_check
+from fedblocks.testing import CHECKS, Example, Invariant, run_check
 
 FILE = Path(__file__).parents[2] / "examples" / "third_party_method.py"
 
@@ -28,9 +28,14 @@ def test_it_has_at_most_60_lines_and_is_not_one_of_ours(foreign: ModuleType) -> 
     assert foreign.PriorShift not in METHODS.values()
 
 
+@pytest.fixture(scope="module")
+def example(foreign: ModuleType) -> Example:
+    return foreign.example()
+
+
 @pytest.mark.parametrize(
     "invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
 )
-def test_it_keeps_the_invariant(foreign: ModuleType, invariant: Invariant) -> None:
-    check = run_check(invariant, foreign.example())
+def test_it_keeps_the_invariant(example: Example, invariant: Invariant) -> None:
+    check = run_check(invariant, example)
     assert check.passed, check.detail

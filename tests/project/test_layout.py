@@ -2,8 +2,11 @@
 
 import ast
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +65,11 @@ UNSAFE_CALLS = {
 }
 
 
+@lru_cache(maxsize=1)  # all rules look at one file after the other
+def tree_of(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def imported(tree: ast.AST, package: str) -> list[str]:
     """Full names of the modules, or names in modules, that a piece of code imports."""
     names = []
@@ -93,7 +101,7 @@ def order_broken(source: str, file: str) -> set[str]:
     path = Path(file)
     package = ".".join(("fedblocks", *path.parts[:-1]))
     layer = path.parts[0].removesuffix(".py")
-    tree = ast.parse(source)
+    tree = tree_of(source)
     wrong = layers(imported(tree, package)) - MAY_IMPORT[layer]
     at_start = ast.Module([node for node in tree.body if not isinstance(node, ast.FunctionDef)], [])
     if layer == "cli" and "testing" not in layers(imported(at_start, package)):
@@ -103,7 +111,7 @@ def order_broken(source: str, file: str) -> set[str]:
 
 def unsafe(source: str) -> set[str]:
     """Ways to run code that came as data: pickles in any coat, eval, exec."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     actual = {
         name
         for name in imported(tree, "fedblocks")
@@ -134,7 +142,7 @@ def crowded_functions(source: str) -> list[str]:
     """
     functions = [
         node
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree_of(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     outside = re.compile(r"jit|staticmethod")
@@ -148,15 +156,49 @@ def long_functions(source: str) -> list[str]:
     """Functions whose body has more than 40 lines: a long signature is a list, not a thought."""
     functions = [
         n
-        for n in ast.walk(ast.parse(source))
+        for n in ast.walk(tree_of(source))
         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return [f.name for f in functions if (f.end_lineno or 0) - f.body[0].lineno + 1 > 40]
 
 
-@pytest.mark.parametrize("file", NAMES)
-def test_a_file_imports_only_what_stands_before_it(file: str) -> None:
-    assert order_broken((SOURCE / file).read_text(), file) == set()
+def lines_too_many(source: str) -> int:
+    return max(0, len(source.splitlines()) - 300)
+
+
+def passed_by_position(source: str, file: str) -> list[str]:
+    """Crowded functions; typer names the arguments of a command."""
+    return [] if file.startswith("cli/") else crowded_functions(source)
+
+
+# each says what is wrong with a file; nothing, if it is right
+RULES: dict[str, Callable[[str, str], Any]] = {
+    "imports": order_broken,
+    "unsafe": lambda source, file: unsafe(source),
+    "lines": lambda source, file: lines_too_many(source),
+    "long": lambda source, file: long_functions(source),
+    "crowded": passed_by_position,
+}
+
+
+def faults_of(files: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """What is wrong, by rule and file."""
+    wrong: dict[str, dict[str, Any]] = {rule: {} for rule in RULES}
+    for file, source in files.items():
+        for rule, look in RULES.items():
+            if seen := look(source, file):
+                wrong[rule][file] = seen
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def faults() -> dict[str, dict[str, Any]]:
+    assert len(NAMES) > 500  # or it was looked for elsewhere
+    return faults_of({name: (SOURCE / name).read_text() for name in NAMES})
+
+
+def test_a_file_imports_only_what_stands_before_it(faults: dict[str, dict[str, Any]]) -> None:
+    assert faults["imports"] == {}
 
 
 def test_layers_need_three_files_of_the_core_and_three_of_the_core_need_layers() -> None:
@@ -175,22 +217,36 @@ def test_layers_need_three_files_of_the_core_and_three_of_the_core_need_layers()
     assert {module for module in below if module.startswith("fedblocks.core")} == BELOW_LAYERS
 
 
-@pytest.mark.parametrize("file", NAMES)
-def test_a_file_loads_no_pickle_and_evaluates_no_text(file: str) -> None:
-    assert unsafe((SOURCE / file).read_text()) == set()
+def test_a_file_loads_no_pickle_and_evaluates_no_text(faults: dict[str, dict[str, Any]]) -> None:
+    assert faults["unsafe"] == {}
 
 
-@pytest.mark.parametrize("file", NAMES)
-def test_a_file_has_at_most_300_lines_and_its_functions_at_most_40(file: str) -> None:
-    source = (SOURCE / file).read_text()
-    assert len(source.splitlines()) <= 300
-    assert long_functions(source) == []
+def test_a_file_has_at_most_300_lines_and_its_functions_at_most_40(
+    faults: dict[str, dict[str, Any]],
+) -> None:
+    assert faults["lines"] == {}
+    assert faults["long"] == {}
 
 
-# typer names the arguments of a command
-@pytest.mark.parametrize("file", [name for name in NAMES if not name.startswith("cli/")])
-def test_a_function_is_passed_at_most_six_arguments_by_position(file: str) -> None:
-    assert crowded_functions((SOURCE / file).read_text()) == []
+def test_a_function_is_passed_at_most_six_arguments_by_position(
+    faults: dict[str, dict[str, Any]],
+) -> None:
+    assert faults["crowded"] == {}
+
+
+def test_a_file_that_breaks_every_rule_is_named_under_each() -> None:
+    many = ", ".join(f"a{number}" for number in range(7))
+    crowded = f"def f({many}):\n" + "    eval(a0)\n" * 41
+    source = "import fedblocks.runs.run\n" + crowded + "\n" * 300
+    wrong = faults_of({"core/good.py": "import torch", "core/bad.py": source, "cli/bad.py": source})
+    everywhere = {"core/bad.py", "cli/bad.py"}
+    assert {rule: set(files) for rule, files in wrong.items()} == {
+        "imports": {"core/bad.py"},
+        "unsafe": everywhere,
+        "lines": everywhere,
+        "long": everywhere,
+        "crowded": {"core/bad.py"},
+    }
 
 
 def test_every_folder_of_the_package_has_its_place_in_the_order() -> None:

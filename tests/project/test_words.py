@@ -28,9 +28,10 @@ def banned_names(source: str) -> set[str]:
     return names & BANNED
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_name_says_only_that_something_was_found(path: Path) -> None:
-    assert banned_names(path.read_text()) == set()
+def test_no_name_says_only_that_something_was_found() -> None:
+    assert len(FILES) > 500  # or they were looked for elsewhere
+    names = {str(path.relative_to(ROOT)): banned_names(path.read_text()) for path in FILES}
+    assert {path: banned for path, banned in names.items() if banned} == {}
 
 
 def test_a_class_name_exists_once_in_the_package() -> None:

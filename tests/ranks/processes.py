@@ -14,8 +14,7 @@ import torch
 from fedblocks.runs.result import load_run
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing.compare import differences, state_leaves
-
-from .warm import WarmProcess
+from tests.warm import WarmProcess
 
 PLAYERS = Path(__file__).with_name("players.py")
 PLAIN = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -37,7 +36,8 @@ def start_ranks(count: int, *words: str, port: int | None = None, **more: str) -
     """So many ranks of a script."""
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or free_port())}
     ranks = [{"RANK": str(n), "WORLD_SIZE": str(count), "LOCAL_RANK": str(n)} for n in range(count)]
-    return [WarmProcess(words, {**os.environ, **PLAIN, **where, **own, **more}) for own in ranks]
+    envs = [{**os.environ, **PLAIN, **where, **own, **more} for own in ranks]
+    return [WarmProcess(words, env, imports=(str(PLAYERS),)) for env in envs]
 
 
 def end_ranks(processes: Sequence[WarmProcess], seconds: float = 120) -> list[Any]:

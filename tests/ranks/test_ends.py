@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
+from tests.warm import WarmProcess
 
 from .players import LONG, long_config
 from .processes import PLAYERS, end_ranks, start_ranks, unlike
-from .warm import WarmProcess
 
 
 def start(count: int, folder: Path, **more: str) -> list[WarmProcess]:

@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import closing
@@ -34,6 +32,7 @@ from fedblocks.runs.storage.record import (
 )
 from fedblocks.runs.storage.seals import SEALED
 from fedblocks.runs.storage.store import VERSION, RunStore
+from tests.warm import run_warm
 
 Table = dict[str, Any]
 
@@ -181,7 +180,7 @@ run(Config.of(json.loads(sys.argv[1])), sys.argv[2], on_round=kill)
 
 def killed(small: Table, folder: Path, keep: int) -> Path:
     table = json.dumps(small | {"rounds": 7, "checkpoint": {"keep": keep}})
-    done = subprocess.run([sys.executable, "-c", KILLED, table, str(folder)], check=False)
+    done = run_warm(["-c", KILLED, table, str(folder)])
     assert done.returncode == 9 and (folder / "run.sqlite-wal").stat().st_size > 0
     return folder
 

@@ -18,6 +18,7 @@ import pytest
 
 import fedblocks as fb
 from fedblocks.cli import main
+from tests.warm import run_warm
 
 DATA_AND_NET = """
 import numpy as np
@@ -100,10 +101,8 @@ method = { name = "mine", lr = 0.1, batch_size = 8 }
 
 
 def process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    """A process of its own that has nothing but the library."""
+    return run_warm(words, folder)
 
 
 def command(*words: str, folder: Path) -> str:
@@ -118,7 +117,10 @@ def trucks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the script and the run that it made."""
     folder = tmp_path_factory.mktemp("trucks")
     (folder / "trucks.py").write_text(EIGHT_LINES)
-    done = process("trucks.py", folder=folder)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(  # the one way in that a user takes first, and nothing is warm
+        [sys.executable, "trucks.py"], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "fedper, accuracy of clients after round 4 of 4" in done.stdout
     return folder

@@ -54,6 +54,9 @@ def _resampled_means(
     """For each row, the mean of its clients drawn with replacement: [draws]."""
     drawn = np.take_along_axis(rows, rng.integers(0, rows.shape[1], rows.shape), 1)
     there = np.isfinite(drawn)
+    if there.all():
+        every: npt.NDArray[np.float64] = drawn.sum(1) / rows.shape[1]
+        return every
     own = np.nanmean(rows, 1)  # of a draw that met no client
     sums = np.where(there, drawn, 0.0).sum(1)
     means: npt.NDArray[np.float64] = np.where(there.any(1), sums / np.maximum(there.sum(1), 1), own)

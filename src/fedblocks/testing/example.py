@@ -12,6 +12,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
 from fedblocks.engines.round import Experiment
+from fedblocks.testing.rounds import KeptRun
 
 Make = Callable[..., Method]  # a method's class, or a function of its options
 
@@ -61,6 +62,8 @@ class Example:
     plan: str | None = None  # the reviewed plan
     # "check" or "check/part" -> why it cannot hold
     exceptions: Mapping[str, str] = field(default_factory=dict)
+    # kind of the run, engine -> what checks have in common
+    runs: dict[tuple[str, str], KeptRun] = field(default_factory=dict, init=False, repr=False)
 
     def methods(self, **changes: Any) -> dict[str, Method]:
         """The method of each group, with some options changed."""

@@ -20,6 +20,7 @@ from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_other_data_elsewhere
 from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import run
+from fedblocks.testing.usual import full_run
 
 FELT = 1e-6  # a loss that changes by less than this share has not changed
 ROUNDS = 25  # in which training must help
@@ -34,8 +35,10 @@ def learn_from_each_other(example: Example) -> list[LearningProblem]:
     blocks = [block for method in example.methods().values() for block in method.blocks().values()]
     shares = any(isinstance(block, Federated) for block in blocks)
     sentences: list[str] = []
+    done = full_run(example, Sequential())
     for client in example.everybody[:2]:
-        usual = _scores_of(example, example.federation, client)
+        state = done.states[example.rounds]
+        usual = judged(done.experiment, state, Sequential(), [client])
         other = with_other_data_elsewhere(example.federation, client)
         scores = _scores_of(example, other, client)
         if shares and not differences(scores, usual, FELT):

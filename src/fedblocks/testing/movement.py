@@ -23,7 +23,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import LearningProblem, problems
-from fedblocks.testing.rounds import run
+from fedblocks.testing.usual import full_run
 
 
 def named_blocks_move(example: Example) -> list[LearningProblem]:
@@ -32,7 +32,7 @@ def named_blocks_move(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     experiment = example.experiment()
-    states = [experiment.start(), run(experiment, Vectorised(), [example.everybody]).last]
+    states = [experiment.start(), full_run(example, Vectorised()).states[1]]
     with_data = [c for c in example.everybody if len(experiment.data.train[c])]
     for group, members in experiment.members(with_data).items():
         ways: list[tuple[Engine, list[int]]] = [(Vectorised(), members)]

@@ -21,8 +21,9 @@ from fedblocks.testing.federations import (
     without_training_rows,
 )
 from fedblocks.testing.problems import LearningProblem, problems
-from fedblocks.testing.rigged import Rigged, recast
+from fedblocks.testing.rigged import Remembering, Rigged, recast
 from fedblocks.testing.rounds import ENGINES, run
+from fedblocks.testing.usual import full_run, usual_run
 
 Tamper = Callable[[Job, Trained], Trained]
 
@@ -33,15 +34,13 @@ def absent_clients(example: Example) -> list[LearningProblem]:
     if example.cohort >= example.federation.clients:
         failures.append(LearningProblem("nobody is ever absent in this example"))
     for engine in ENGINES:
-        experiment = example.experiment()
-        for start in (experiment.start(), run(experiment, engine, [example.everybody]).last):
-            before = start
-            for clients in example.cohorts():
-                after, _ = run_round(experiment, before, clients, engine)
+        second = full_run(example, engine).states[1]
+        later = run(example.experiment(), engine, example.cohorts(), second)
+        for states in (usual_run(example, engine).states, later.states):
+            for before, after, clients in zip(states, states[1:], example.cohorts()):
                 away = [c for c in example.everybody if c not in clients]
                 sentences = differences(_private(after, away), _private(before, away))
                 failures += problems(sentences, f"absent from round {before.round}, {engine.name}")
-                before = after
     return failures
 
 
@@ -91,7 +90,8 @@ def broken_client(example: Example) -> list[LearningProblem]:
         sentences = _as_if_absent(experiment, engine, first, _without(experiment, engine, first))
         failures += problems(sentences, f"client {first} trains on NaN, {engine.name}")
     whole = example.experiment()
-    engine = Vectorised()
+    # what is done to the results differs, not the training
+    engine = Remembering(Vectorised())
     absent = _without(whole, engine, first)
     for sends, tamper in _tampers(whole, first).items():
         sentences = _as_if_absent(whole, Rigged(engine, after=tamper), first, absent)
@@ -162,12 +162,13 @@ def statelessness(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     stateful = any(method.stateful for method in example.methods().values())
     for engine in ENGINES:
-        used = run(example.experiment(), engine, [example.everybody] * 2)
-        forgotten = replace(used.last, private={})
+        done = full_run(example, engine)
+        used = done.states[2]
+        forgotten = replace(used, private={})
         sentences: list[str] = []
-        if used.last.private and not stateful:
+        if used.private and not stateful:
             sentences.append("clients keep something, yet no block is private")
-        remembered = _next(used.experiment, used.last, engine, example)
+        remembered = _next(done.experiment, used, engine, example)
         fresh = _next(example.experiment(), forgotten, engine, example)
         changed = differences(remembered, fresh)
         if stateful and not changed:
@@ -175,8 +176,7 @@ def statelessness(example: Example) -> list[LearningProblem]:
         if not stateful:
             seen = "a client seen before against one never seen"
             sentences += [f"{seen}: {text}" for text in changed]
-        with_memory = _joining(used.experiment, used.last, engine)
-        joining = differences(with_memory, _joining(used.experiment, forgotten, engine))
+        joining = differences(_joining(remembered), _joining(fresh))
         sentences += [f"a client joins with what it kept: {text}" for text in joining]
         failures += problems(sentences, engine.name)
     return failures
@@ -189,10 +189,8 @@ def _next(experiment: Experiment, state: State, engine: Engine, example: Example
     return {**state_leaves(replace(after, private={})), **scores}
 
 
-def _joining(experiment: Experiment, state: State, engine: Engine) -> Leaves:
-    return {
-        place: v for place, v in judged(experiment, state, engine).items() if "joining" in place
-    }
+def _joining(leaves: Leaves) -> Leaves:
+    return {place: value for place, value in leaves.items() if "joining" in place}
 
 
 def client_twice(example: Example) -> list[LearningProblem]:

@@ -24,25 +24,38 @@ from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_junk_first
 from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rigged import Rigged, pad_with, recast
-from fedblocks.testing.rounds import ENGINES, run
+from fedblocks.testing.rounds import ENGINES, KeptRun, Run, run
 from fedblocks.testing.storage import from_bytes, to_bytes
+from fedblocks.testing.usual import usual_run
 
 
 def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
-    plain = example.experiment()
-    expected = _everything(example, plain, Sequential())
+    expected = _usual_outcome(example, Sequential())
+    tolerance = close(example.experiment())
+    others = {
+        chunk: _outcome(example, example.experiment(), Vectorised(chunk=chunk)) for chunk in (1, 4)
+    }
+    others[Vectorised().chunk] = _usual_outcome(example, Vectorised())
     failures: list[LearningProblem] = []
-    for chunk in (1, 4, 64):
-        other = _everything(example, example.experiment(), Vectorised(chunk=chunk))
-        sentences = differences(other, expected, close(plain))
+    for chunk, other in others.items():
+        sentences = differences(other, expected, tolerance)
         failures += problems(sentences, f"vectorised (chunk={chunk}) against sequential")
     return failures
 
 
-def _everything(example: Example, experiment: Experiment, engine: Engine) -> Leaves:
+def _usual_outcome(example: Example, engine: Engine) -> Leaves:
+    done = usual_run(example, engine)
+    return _everything(done, done.scores)
+
+
+def _outcome(example: Example, experiment: Experiment, engine: Engine) -> Leaves:
     done = run(experiment, engine, example.cohorts(), score="test")
-    leaves = {**state_leaves(done.last), **judged(experiment, done.last, engine)}
+    return _everything(done, judged(experiment, done.last, engine))
+
+
+def _everything(done: Run, scores: Leaves) -> Leaves:
+    leaves = {**state_leaves(done.last), **scores}
     for number, report in enumerate(done.reports):
         own = report_leaves(report)
         own["refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
@@ -54,15 +67,14 @@ def resume(example: Example) -> list[LearningProblem]:
     """Stopping after every round, through bytes and with new objects, changes no bit."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        straight = run(example.experiment(), engine, example.cohorts())
+        straight = usual_run(example, engine)
         state = example.experiment().start()
         for clients in example.cohorts():
             experiment = example.experiment()
             state = from_bytes(*to_bytes(run_round(experiment, state, clients, engine)[0]))
         sentences = differences(state_leaves(state), state_leaves(straight.last))
         scores = judged(example.experiment(), state, engine)
-        expected = judged(straight.experiment, straight.last, engine)
-        sentences += differences(scores, expected)
+        sentences += differences(scores, straight.scores)
         failures += problems(sentences, f"resumed against uninterrupted, {engine.name}")
     return failures
 
@@ -71,17 +83,17 @@ def client_order(example: Example) -> list[LearningProblem]:
     """Neither the order in which clients are named matters, nor which number each of them has."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        expected = run(example.experiment(), engine, example.cohorts())
+        expected = usual_run(example, engine)
         another = [[*clients[1:], clients[0]] for clients in example.cohorts()]
         shuffled = run(example.experiment(), engine, another)
         sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
         failures += problems(sentences, f"clients named in another order, {engine.name}")
-        sentences = _renumber(example, engine, expected.last)
+        sentences = _renumber(example, engine, expected)
         failures += problems(sentences, f"clients renumbered, {engine.name}")
     return failures
 
 
-def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
+def _renumber(example: Example, engine: Engine, expected: KeptRun) -> list[str]:
     """The same clients under other numbers, each with the batches and the noise that it had."""
     origins = example.everybody[::-1]
     number = {origin: new for new, origin in enumerate(origins)}
@@ -93,9 +105,8 @@ def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
         **_known(experiment, state, number),
         **_reorder(judged(experiment, state, rigged), number),
     }
-    plain = example.experiment()
     same = {c: c for c in origins}
-    theirs = {**_known(plain, expected, same), **judged(plain, expected, engine)}
+    theirs = {**_known(expected.experiment, expected.last, same), **expected.scores}
     return differences(ours, theirs, close(experiment))
 
 
@@ -150,16 +161,15 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
 
 def padding(example: Example) -> list[LearningProblem]:
     """What stands in padded rows reaches nothing: 0 or 1000, the first label or the last."""
-    plain = example.experiment()
-    expected = _everything(example, plain, Sequential())
+    expected = _usual_outcome(example, Sequential())
     results = []
     for value, label in ((0.0, 0), (1e3, example.federation.classes - 1)):
         experiment = example.experiment(with_junk_first(example.federation, value, label))
         engine = Rigged(Vectorised(), pad_with(value, label))
-        results.append(_everything(example, experiment, engine))
+        results.append(_outcome(example, experiment, engine))
     zeros, thousands = results
     failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
-    sentences = differences(zeros, expected, close(plain))
+    sentences = differences(zeros, expected, close(example.experiment()))
     return failures + problems(sentences, "padded, in one stack, against one by one")
 
 
@@ -167,16 +177,17 @@ def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
     """Evaluating twice gives the same, and training goes on as if nobody had looked."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        unseen = run(example.experiment(), engine, example.cohorts()[:2])
         experiment = example.experiment()
         state = experiment.start()
-        for clients in example.cohorts()[:2]:
+        cohorts = example.cohorts()[:2]
+        for clients in cohorts:
             first = judged(experiment, state, engine)
             second = judged(experiment, state, engine)
             failures += problems(
                 differences(second, first), f"the second evaluation, {engine.name}"
             )
             state, _ = run_round(experiment, state, clients, engine)
-        sentences = differences(state_leaves(state), state_leaves(unseen.last))
+        unseen = usual_run(example, engine).states[len(cohorts)]
+        sentences = differences(state_leaves(state), state_leaves(unseen))
         failures += problems(sentences, f"with evaluations between rounds, {engine.name}")
     return failures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedblocks.core.state import State
 from fedblocks.core.uploads import Uploads, uploads_of
@@ -12,6 +13,7 @@ from fedblocks.engines.job import Job, Trained
 from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.testing.compare import Leaves, differences, judged, state_leaves
 
 ENGINES: tuple[Engine, ...] = (Sequential(), Vectorised())
 
@@ -27,6 +29,24 @@ class Run:
     @property
     def last(self) -> State:
         return self.states[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRun(Run):
+    """A run for several checks, and its states as they were when it ended."""
+
+    engine: Engine
+    copies: list[Leaves]
+
+    @cached_property
+    def scores(self) -> Leaves:
+        """How all models do at the end."""
+        return judged(self.experiment, self.last, self.engine)
+
+    def is_unchanged(self) -> bool:
+        """Whether nobody has written to the states since, as a wrong method may."""
+        now = (state_leaves(state) for state in self.states)
+        return not any(differences(*pair) for pair in zip(now, self.copies, strict=True))
 
 
 def run(

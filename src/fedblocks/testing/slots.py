@@ -14,11 +14,12 @@ from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.core.state import State
 from fedblocks.core.uploads import Upload, Uploads
-from fedblocks.engines.round import Engine, Experiment, run_round
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import LearningProblem, problems
-from fedblocks.testing.rounds import ENGINES, Sendings, run, trained_groups
+from fedblocks.testing.rounds import ENGINES, Sendings, trained_groups
+from fedblocks.testing.usual import full_run, usual_run
 
 
 def unwritten_slots(example: Example) -> list[LearningProblem]:
@@ -28,7 +29,7 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     for engine in ENGINES:
         experiment = example.experiment()
-        state = run(experiment, engine, [example.everybody]).last
+        state = full_run(example, engine).states[1]
         groups = trained_groups(experiment, state, example.cohorts()[-1], engine)
         base = _aggregate(experiment, state, groups, {})
         names = {upload.name for sent in groups.values() for upload in sent.uploads.values()}
@@ -103,16 +104,14 @@ def weights(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        experiment = example.experiment()
-        state = experiment.start()
-        for clients in example.cohorts():
+        experiment, done = example.experiment(), usual_run(example, engine)
+        for state, after, clients in zip(done.states, done.states[1:], example.cohorts()):
             groups = trained_groups(experiment, state, clients, engine)
             for group in groups.values():
                 for name, upload in group.uploads.items():
                     where = f'block "{name}", round {state.round}, {engine.name}'
                     failures += problems(_wrong_weights(upload, state), where, name)
-            failures += _wrong_means(experiment, state, clients, groups, engine)
-            state = run_round(experiment, state, clients, engine)[0]
+            failures += _wrong_means(experiment, state, after, groups, engine)
     return failures
 
 
@@ -137,7 +136,7 @@ def _wrong_weights(upload: Upload, state: State) -> list[str]:
 def _wrong_means(
     experiment: Experiment,
     state: State,
-    clients: list[int],
+    after: State,
     groups: Mapping[str, Sendings],
     engine: Engine,
 ) -> list[LearningProblem]:
@@ -145,7 +144,6 @@ def _wrong_means(
     makes of them.
     """
     names = [upload.name for sent in groups.values() for upload in sent.uploads.values()]
-    after = run_round(experiment, state, clients, engine)[0]
     failures: list[LearningProblem] = []
     for group, sent in groups.items():
         if _concludes(experiment.methods[group]):

@@ -12,10 +12,10 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import is_statistic
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
-from fedblocks.engines.round import run_round
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import ENGINES, Sendings, trained_groups
+from fedblocks.testing.usual import usual_run
 
 Bytes = dict[str, dict[int, int]]  # block -> client -> bytes
 
@@ -28,17 +28,14 @@ def planned_bytes(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        experiment = example.experiment()
-        state = experiment.start()
-        for clients in example.cohorts():
+        experiment, done = example.experiment(), usual_run(example, engine)
+        for state, report, clients in zip(done.states, done.reports, example.cohorts()):
             groups = trained_groups(experiment, state, clients, engine).values()
-            after, report = run_round(experiment, state, clients, engine)
             where = f"round {state.round}, {engine.name}"
             down = _join(_down(group, state) for group in groups)
             up = _join(_up(group, state) for group in groups)
             failures += problems(_unequal(report.bytes_down, down), f"bytes down, {where}")
             failures += problems(_unequal(report.bytes_up, up), f"bytes up, {where}")
-            state = after
     return failures
 
 

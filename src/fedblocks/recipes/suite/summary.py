@@ -14,7 +14,8 @@ def summarise_method(name: str, beds: Sequence[BedRuns]) -> Row:
     """The scores on every bed and their means; means need all beds, so that nothing is gained by
     leaving one out.
     """
-    scores = [score for runs in beds if (score := score_of(name, runs)) is not None]
+    on_beds = [score_of(name, runs) for runs in beds]
+    scores = [score for score in on_beds if score is not None]
     whole = len(scores) == len(beds)
     ranks = [score["rank"] for score in scores]
     references = [other for other in REFERENCES if like(other, name) != name]
@@ -23,18 +24,21 @@ def summarise_method(name: str, beds: Sequence[BedRuns]) -> Row:
         "beds": len(scores),
         "of": len(beds),
         "scores": scores,
-        "error_reduction": {other: mean_reduction(other, name, beds) for other in references},
+        "error_reduction": {
+            other: mean_reduction(other, name, beds, on_beds) for other in references
+        },
         "rank": mean_of(ranks) if whole and ranks and None not in ranks else None,
         "below_both": below_both(scores),
         "compared": [score["bed"] for score in scores if _is_compared(score)],
     }
 
 
-def mean_reduction(reference: str, name: str, beds: Sequence[BedRuns]) -> Row | None:
+def mean_reduction(
+    reference: str, name: str, beds: Sequence[BedRuns], scores: Sequence[Row | None]
+) -> Row | None:
     """The mean over beds of the share of the reference's error that is gone, with Student's
     interval over the seeds that all beds have: it speaks of these beds, not of others.
     """
-    scores = [score_of(name, runs) for runs in beds]
     gains = [score["gains"].get(reference) if score else None for score in scores]
     if not gains or None in gains:
         return None

@@ -1,13 +1,14 @@
-"""Ranks that are forked from a process that has imported everything: a new one takes two seconds
-of a processor to import torch, and the tests start dozens.
+"""Processes that are forked from one that has imported everything: a new one takes two seconds of a
+processor to import torch, and the tests start dozens.
 
-`python warm.py SOCKET` is that process. For every order it forks a keeper, which forks the rank,
-writes its number and at last its exit code, and ends with it.
+`python warm.py SOCKET MODULE ...` is that one. For every order it forks a keeper, which forks the
+process, writes its number and at last its exit code, and ends with it.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import runpy
@@ -18,19 +19,31 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from threading import Thread
+from types import ModuleType
 from typing import IO
 
 ORDER = 1 << 20  # bytes: the words of a command, and its environment
+COMMANDS = ("torch", "pytest", "fedblocks.cli", "fedblocks.runs.run", "fedblocks.testing")
 
 
 class WarmProcess:
-    """What the tests use of `subprocess.Popen`, for a Python script."""
+    """What the tests use of `subprocess.Popen`, for the words after `python`: a script, `-m` and a
+    module, or `-c` and code. `imports` names the modules, or the script, whose imports are warm.
+    """
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        folder: Path | None = None,
+        imports: tuple[str, ...] = COMMANDS,
+    ) -> None:
         pipes = [os.pipe() for _ in range(3)]
-        order = json.dumps({"words": words, "env": dict(env), "folder": os.getcwd()}).encode()
-        socket.send_fds(_origin(), [order], [writing for _, writing in pipes])
+        place = str(folder or Path.cwd())
+        order = json.dumps({"words": words, "env": dict(env), "folder": place}).encode()
+        socket.send_fds(_origin(imports), [order], [writing for _, writing in pipes])
         for _, writing in pipes:
             os.close(writing)
         self.stdout, self.stderr, self._news = (os.fdopen(reading) for reading, _ in pipes)
@@ -60,7 +73,7 @@ class WarmProcess:
         for reader in readers:
             reader.join(None if end is None else max(0.0, end - time.monotonic()))
             if reader.is_alive():
-                raise subprocess.TimeoutExpired("a rank", timeout or 0.0)
+                raise subprocess.TimeoutExpired("a warm process", timeout or 0.0)
         if self.returncode is None:
             self.returncode = int(texts[-1])
         for pipe in pipes:
@@ -78,13 +91,24 @@ class WarmProcess:
         self.send_signal(signal.SIGKILL)
 
 
+def run_warm(
+    words: Sequence[str], folder: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run` of Python with these words would say."""
+    process = WarmProcess(words, {**os.environ, "OMP_NUM_THREADS": "1", **env}, folder)
+    output, errors = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(words, process.wait(), output, errors)
+
+
 @cache
-def _origin() -> socket.socket:
+def _origin(imports: tuple[str, ...]) -> socket.socket:
     """The line to the process that is forked; it ends with ours."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=env
+        [sys.executable, __file__, str(theirs.fileno()), *imports],
+        pass_fds=[theirs.fileno()],
+        env=env,
     )
     theirs.close()
     atexit.register(lambda: (ours.close(), process.wait()))
@@ -92,7 +116,7 @@ def _origin() -> socket.socket:
 
 
 def take_orders(line: socket.socket) -> None:
-    """Fork for each order; what comes back from here is a rank, or the end."""
+    """Fork for each order; what comes back from here is the process, or the end."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     while True:
         order, pipes, _, _ = socket.recv_fds(line, ORDER, 3)
@@ -106,17 +130,17 @@ def take_orders(line: socket.socket) -> None:
 
 
 def _keep(order: dict[str, object], pipes: list[int]) -> None:
-    """Fork the rank, and say how it ended."""
+    """Fork the process, and say how it ended."""
     output, errors, news = pipes
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    rank = os.fork()
-    if rank == 0:
+    process = os.fork()
+    if process == 0:
         os.close(news)
         return _become(order, output, errors)
     for pipe in (output, errors):
         os.close(pipe)
-    os.write(news, f"{rank}\n".encode())
-    _, status = os.waitpid(rank, 0)
+    os.write(news, f"{process}\n".encode())
+    _, status = os.waitpid(process, 0)
     os.write(news, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
@@ -130,11 +154,35 @@ def _become(order: dict[str, object], output: int, errors: int) -> None:
         os.close(pipe)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = words
-    runpy.run_path(words[0], run_name="__main__")
+    more = env.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = [path for path in more if path and path not in sys.path]
+    _run(words)
+
+
+def _run(words: list[str]) -> None:
+    """What Python does with the words after its name."""
+    if words[0] == "-m":
+        sys.argv, sys.path[:0] = [words[1], *words[2:]], [os.getcwd()]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
+        sys.modules["__main__"] = program = ModuleType("__main__")
+        exec(compile(words[1], "<string>", "exec"), program.__dict__)
+    else:
+        sys.argv, sys.path[:0] = words, [str(Path(words[0]).resolve().parent)]
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def warm_up(imports: Sequence[str]) -> None:
+    for name in imports:
+        if name.endswith(".py"):
+            sys.path.insert(0, str(Path(name).parent))
+            runpy.run_path(name, run_name="warm")
+            del sys.path[0]
+        else:
+            importlib.import_module(name)
 
 
 if __name__ == "__main__":
-    import players  # noqa: F401 - everything that ranks import
-
+    warm_up(sys.argv[2:])
     take_orders(socket.socket(fileno=int(sys.argv[1])))
