@@ -123,6 +123,17 @@ def test_every_chart_is_written_twice_and_the_same_each_time(
             assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
+def test_a_figure_replaces_a_link_of_its_name_and_what_it_leads_to_stays(
+    charts: dict[str, Chart], tmp_path: Path
+) -> None:
+    (tmp_path / "diary").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "gain.pdf").symlink_to(tmp_path / "diary")
+    publication._write_chart(charts["gain"], tmp_path / "out")
+    assert (tmp_path / "diary").read_text() == "mine"
+    assert (tmp_path / "out" / "gain.pdf").read_bytes().startswith(b"%PDF")
+
+
 def test_a_tall_map_has_room_for_the_names_of_its_clients() -> None:
     height = lambda many: publication._height(SimpleNamespace(data=[{"y": [""] * many}]))  # type: ignore[arg-type]
     assert [height(many) for many in (0, 14, 30, 78, 200)] == pytest.approx([2.6, 2.6, 4.2, 9, 9])
