@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tomli_w
@@ -23,16 +25,21 @@ from fedblocks.export.card import Card
 from fedblocks.export.formats import read as read_model
 from fedblocks.export.models import export_model
 from fedblocks.export.predict import read_inputs
+from fedblocks.reports.html.gather import gather
+from fedblocks.reports.html.page import Content, embed
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.checkpoint import load_round
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.manifest import MANIFEST, seal
+from fedblocks.runs.storage.seals import SEALED, seal_rounds, seal_whole
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
 
 from .mutations import mutate
 
+FORGED = (*SEALED, "meta")  # tables of a record
+NOT_STORED = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 TABLE = b"user,height,width,label\nann,1.5,2,yes\nbob,2.5,3,no\nann,1,1,yes\ncid,7,8.25,no\n"
 
 
@@ -161,12 +168,42 @@ def record(folder: Path, whole: Path) -> dict[str, Decoder]:
 
     env = (whole / "env.json").read_bytes()
     return {
+        **forged_record(folder / "forged record", whole),
         "record": Decoder((content,), of_file(folder / "r.sqlite", verify), 1_000),
         "record in its folder": Decoder(
             (content,), of_file(copies[0] / "run.sqlite", summarise), 500
         ),
         "environment": Decoder((env,), of_file(copies[1] / "env.json", environment), 500),
     }
+
+
+def forged_record(copy: Path, whole: Path) -> dict[str, Decoder]:
+    """Rows that somebody wrote who knows how to seal them, as the report of a run reads them."""
+    shutil.copytree(whole, copy)
+    with closing(sqlite3.connect(whole / "run.sqlite")) as db:
+        rows = {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in FORGED}
+
+    def decode(content: bytes) -> object:
+        try:
+            tables = {name: [*map(tuple, rows)] for name, rows in json.loads(content).items()}
+            write_record(copy / "run.sqlite", tables)
+        except (ValueError, TypeError, AttributeError, RecursionError, *NOT_STORED):
+            return None  # what no record can hold; other changed files show how those are read
+        return embed(Content.of(gather(copy)).script_data()), str(load_run(copy).summary())
+
+    return {"forged record": Decoder((json.dumps(rows).encode(),), decode, 500)}
+
+
+def write_record(path: Path, tables: dict[str, list[tuple[Any, ...]]]) -> None:
+    """A record with these rows and the right checksums."""
+    RunStore.create(path).close()
+    with closing(sqlite3.connect(path)) as db, db:
+        for table in FORGED:
+            db.execute(f"DELETE FROM {table}")
+            for row in tables.get(table, []):
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", row)
+        seal_rounds(db, 0)
+        seal_whole(db)
 
 
 def checkpoint(folder: Path, whole: Path) -> dict[str, Decoder]:

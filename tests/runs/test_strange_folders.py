@@ -15,6 +15,8 @@ from fedblocks.config.texts import MOST_BYTES
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import ClientMetric, RoundRecord, Snapshot
+from fedblocks.runs.storage.seals import seal_rounds, seal_whole
 from fedblocks.runs.storage.store import WITHOUT_SEALS
 
 # rows without end: whoever reads them all never comes back
@@ -75,6 +77,40 @@ def test_a_record_with_other_tables_is_not_asked_anything(
         change_record(run, "DROP TABLE seals;")
     with pytest.raises(RunFolderError, match="its tables are not those of a record"):
         RunFolder.open(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("UPDATE rounds SET seconds = 9e999", "column seconds of rounds"),
+        ("UPDATE rounds SET bytes_up = -1", "column bytes_up of rounds"),
+        ("UPDATE rounds SET started_at = x'00'", "column started_at of rounds"),
+        ("UPDATE client_metrics SET examples = 'many'", "column examples of client_metrics"),
+        ("UPDATE client_metrics SET extra = '[1]'", "column extra of client_metrics"),
+        ("UPDATE snapshots SET numbers = '[\"a\"]'", "column numbers of snapshots"),
+        ("INSERT INTO meta VALUES ('metrics', '{}')", 'the fact "metrics"'),
+        (
+            "INSERT INTO meta VALUES ('clients', '{\"rows\": 1}')",
+            'the fact "clients"',
+        ),
+        ("INSERT INTO means VALUES (2, 'test', 'personal', 1, 0.5)", "rounds that are not there"),
+    ],
+)
+def test_rows_that_no_run_writes_are_refused_though_their_checksum_is_right(
+    run: Path, change: str, what: str
+) -> None:
+    with RunFolder.open(run) as folder:
+        metrics = [ClientMetric("test", "personal", 0, 1, 2, float("inf"), {"mse": 0.5})]
+        snapshots = [Snapshot("alpha", 0, [0.25])]
+        folder.store.record_round(RoundRecord(1, 0.5, 1, metrics, snapshots=snapshots))
+        folder.store.verify()
+    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        db.execute(change)
+        db.execute("INSERT OR IGNORE INTO seals SELECT round, '' FROM means")
+        seal_rounds(db, 0)
+        seal_whole(db)
+    with RunFolder.open(run) as folder, pytest.raises(RunFolderError, match=what):
+        folder.store.verify()
 
 
 def environment(run: Path) -> Any:

@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import tomli_w
 
@@ -25,6 +25,7 @@ from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
+STATES = get_args(Status)
 OTHER_FOLDER = "choose another folder (--out FOLDER, in Python out=...)"
 CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
 CHECKPOINTS, CONSTANTS, FROZEN = "checkpoints", "constants.safetensors", "frozen"
@@ -132,7 +133,8 @@ class RunFolder:
         counts as interrupted.
         """
         status = self.store.meta("status") or "interrupted"
-        return "interrupted" if status == "running" and _writer(self.path) is None else status
+        is_gone = status == "running" and _writer(self.path) is None
+        return "interrupted" if is_gone or status not in STATES else status
 
     def set_status(self, status: Status) -> None:
         """Record how the run stands."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.clients import remark_on_rows
 from fedblocks.runs.storage import seals
+from fedblocks.runs.storage.contents import find_nonsense
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
@@ -88,13 +89,12 @@ class RunStore:
 
     def verify(self) -> None:
         """Refuse a damaged record: every row is read and compared with the checksum of
-        its round. A record of an earlier version has no checksums yet.
+        its round, and with what runs write. A record of an earlier version has no checksums yet.
         """
-        if self._version == WITHOUT_SEALS:
-            return
         with readable_errors(self.path):
             self._db.execute("BEGIN")  # a writer beside us changes nothing in between
-            problem = seals.damage(self._db)
+            problem = seals.damage(self._db) if self._version == VERSION else None
+            problem = problem or find_nonsense(self._db)
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         if problem is not None:
