@@ -13,9 +13,10 @@ import pytest
 import fedblocks as fb
 
 HERE = Path(__file__).parent
-# the first mostly waits, and the second has its core meanwhile; the others by their seconds of CPU
+# the first two mostly wait, and the third has their cores; the others by their seconds of CPU
 LONGEST = (
     "flower/test_deployment.py",
+    "flower/test_deployed_attacks.py",
     "contract/test_contract.py",
     "contract/test_adapters.py",
     "docs/test_site.py",

@@ -18,7 +18,7 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 
-from .test_deployment import stands
+from .deployments import stands
 
 pytestmark = pytest.mark.timeout(300)
 
