@@ -133,7 +133,7 @@ def test_a_client_that_replays_an_answer_of_an_earlier_round(
 
 def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Path) -> None:
     plot(deployed, "version")
-    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1}, minimum=0.5, patience=20.0)
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1}, minimum=0.5, patience=8.0)
     deployed.finish(path)
     plot(deployed)
     notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
