@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shutil
@@ -15,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from PIL import Image
 
 from fedblocks.config.model import Config
 from fedblocks.config.presets import read_config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.own import csv_table
+from fedblocks.data.sets.pixels import picture
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
 from fedblocks.export.formats import read as read_model
@@ -141,11 +144,22 @@ def arrays(folder: Path) -> dict[str, Decoder]:
     plain = tuple((folder / f"{name}.npz").read_bytes() for name in "ab")
     saved = (folder / "federation.npz").read_bytes()
     return {
+        "image": Decoder(images(), lambda content: picture(content, "an image"), 3_000),
         "npz": Decoder(plain, of_file(folder / "n.npz", read_arrays), 3_000),
         "saved federation": Decoder(
             (saved,), of_file(folder / "f.npz", lambda path: Federation.load(path)), 2_000
         ),
     }
+
+
+def images() -> tuple[bytes, ...]:
+    """A small picture in every format that is read."""
+    files = []
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"):
+        file = io.BytesIO()
+        Image.new("RGB", (8, 8), (10, 20, 30)).save(file, kind)
+        files.append(file.getvalue())
+    return tuple(files)
 
 
 def record(folder: Path, whole: Path) -> dict[str, Decoder]:
