@@ -46,8 +46,9 @@ def test_nothing_is_read_through_a_link(run: Path, tmp_path: Path, name: str) ->
     place.parent.mkdir(exist_ok=True)
     place.rename(elsewhere) if place.exists() else elsewhere.touch()
     place.symlink_to(elsewhere)
-    with pytest.raises(RunFolderError, match=f"{place.name} is a link"):
+    with pytest.raises(RunFolderError, match=f"{place.name} is a link") as caught:
         RunFolder.open(run)
+    assert f"cp -RL {run} NEW_FOLDER" in caught.value.fix
 
 
 @pytest.mark.parametrize("name", [*READ, *NESTED])

@@ -19,29 +19,26 @@ def refuse_links(folder: Path, names: Collection[str] | None = None) -> None:
     """
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if names is None and entry.is_symlink():
-            raise refusal(folder / entry.name)
+            raise refusal(folder / entry.name, folder)
         if names is not None and entry.name in names:
-            _refuse_strange(entry)
+            _refuse_strange(entry, folder)
 
 
-def _refuse_strange(entry: os.DirEntry[str]) -> None:
+def _refuse_strange(entry: os.DirEntry[str], run: Path) -> None:
     if entry.is_symlink():
-        raise refusal(Path(entry.path))
+        raise refusal(Path(entry.path), run)
     if not entry.is_dir(follow_symlinks=False):
         if not entry.is_file(follow_symlinks=False):
             raise RunFolderError(f"{entry.path} is not a file", "remove it")
         return
     with suppress(FileNotFoundError):  # a checkpoint that is just being replaced
         for inner in sorted(os.scandir(entry.path), key=lambda inner: inner.name):
-            _refuse_strange(inner)
+            _refuse_strange(inner, run)
 
 
-def refusal(link: Path) -> RunFolderError:
+def refusal(link: Path, run: Path) -> RunFolderError:
     """Return the error for a link where a file or folder of a run should be."""
-    fix = (
-        f"if you trust what it leads to, copy the run without links: cp -RL {link.parent} "
-        f"NEW_FOLDER"
-    )
+    fix = f"if you trust what it leads to, copy the run without links: cp -RL {run} NEW_FOLDER"
     return RunFolderError(
         f"{link} is a link; files of a run are never read or written through links", fix
     )
@@ -50,7 +47,7 @@ def refusal(link: Path) -> RunFolderError:
 def open_for_locking(path: Path) -> int:
     """Open a plain file, which is made if it is missing, and return its descriptor."""
     if path.is_symlink():
-        raise refusal(path)
+        raise refusal(path, path.parent)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
