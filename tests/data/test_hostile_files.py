@@ -6,6 +6,7 @@ import struct
 import zipfile
 from pathlib import Path
 from typing import Any
+from zlib import compress, crc32
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from fedblocks.core.errors import DataError
 from fedblocks.data import Federation
 from fedblocks.data.sets.own import number_labels
+from fedblocks.data.sets.pixels import picture
 from fedblocks.data.storage import read_arrays
 
 
@@ -51,6 +53,26 @@ def test_an_archive_that_would_fill_the_memory_is_refused_before_it_is_unpacked(
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"would take 4\.0 GB of memory"):
         read_arrays(path)
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return (
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc32(kind + content))
+    )
+
+
+def png(side: int) -> bytes:
+    """A picture that says it has so many pixels a side, and has next to none."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [4_097, 60_000])  # 4096 x 4096 = 2^24 are always allowed
+def test_a_picture_that_would_fill_the_memory_is_refused_before_it_is_unpacked(side: int) -> None:
+    with pytest.raises(DataError, match=r"a\.png is not an image that can be read: .* pixels"):
+        picture(png(side), "a.png")
+    with pytest.raises(DataError, match="truncated"):  # it is not too large, and only a head
+        picture(png(4_096), "a.png")
 
 
 HEADERS: dict[str, Any] = {

@@ -431,6 +431,17 @@ def test_the_card_names_each_file_of_code_once_and_how_to_use_it(
     assert files_of(twice) == ["my.py"]
 
 
+def test_the_name_of_a_client_is_text_in_every_line_of_its_card(
+    start: Start, tmp_path: Path
+) -> None:
+    path = export_model(start("fedavg").folder, CLIENT, out=tmp_path / "m.safetensors")
+    name = "<script>alert(1)</script>\n# Another | heading"
+    text = read(path).card.model_copy(update={"client_name": name}).markdown(0.0)
+    people = text.partition("## All of it as JSON")[0]
+    assert "<script>" not in people and "# Another" not in people.splitlines()
+    assert people.startswith(f"# Personal model of client {CLIENT} (&lt;script>")
+
+
 def test_the_model_of_an_unfinished_run_says_its_round(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

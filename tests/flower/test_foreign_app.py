@@ -5,7 +5,9 @@ it would on one of Flower's.
 from __future__ import annotations
 
 import json
+import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,11 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 
-from .test_deployment import stands
+from .deployments import descendants, stands
 
 pytestmark = pytest.mark.timeout(300)
 
+LISTENING = "0A"  # the state of a socket, in the kernel's table
 PAGE = """
 [project]
 name = "foreign"
@@ -37,6 +40,7 @@ clientapp = "foreign.client:app"
 """
 SERVER = """
 import json, time
+from contextlib import suppress
 from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import ServerApp
@@ -52,6 +56,7 @@ def main(grid, context):
     Path({answers!r}).write_text(json.dumps(said))
 """
 CLIENT = """
+from contextlib import suppress
 from pathlib import Path
 from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -100,7 +105,23 @@ def stock(server: Path, folder: Path) -> list[str]:
     return ["flower-supernode", *address, *key]
 
 
-def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
+def ports_of(pid: int) -> set[str]:
+    """The ports on which a process, or one that it started, waits for others to connect."""
+    held = set()
+    for one in (pid, *descendants(pid)):
+        with suppress(OSError):  # it ended meanwhile, or closed the file
+            held |= {os.readlink(file) for file in Path(f"/proc/{one}/fd").iterdir()}
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return {line[1] for line in lines if line[3] == LISTENING and f"socket:[{line[9]}]" in held}
+
+
+def test_nothing_of_a_foreign_app_runs_on_a_client_and_nobody_can_connect_to_it(
+    tmp_path: Path,
+) -> None:
     server, folder = tmp_path / "f" / "server", tmp_path / "f" / "one"
     data = {"name": "digits", "clients": 1}
     set_up(
@@ -111,6 +132,7 @@ def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
         running.start_server(processes, server, print)
         start_client(processes, folder, "one")
         launch.until(lambda: stands(folder, "connected"), 60, processes.check, "the client")
+        assert ports_of(processes.running["one"].pid) == set()
         ours = Foreign(tmp_path / "ours")
         assert ours.start(server, processes) == [
             "refused: not-fedblocks: the message is not of a fedblocks run"
@@ -124,4 +146,5 @@ def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
         theirs = Foreign(tmp_path / "theirs")
         assert theirs.start(server, processes) == ["done"]
         assert theirs.imported.exists() and theirs.called.exists()
+        assert ports_of(processes.running["stock"].pid) != set()
     assert processes.living() == []

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tomli_w
+from PIL import Image
 
 from fedblocks.config.model import Config
 from fedblocks.config.presets import read_config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.own import csv_table
+from fedblocks.data.sets.pixels import picture
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
 from fedblocks.export.formats import read as read_model
 from fedblocks.export.models import export_model
 from fedblocks.export.predict import read_inputs
+from fedblocks.reports.html.gather import gather
+from fedblocks.reports.html.page import Content, embed
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.checkpoint import load_round
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.manifest import MANIFEST, seal
+from fedblocks.runs.storage.seals import SEALED, seal_rounds, seal_whole
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
 
 from .mutations import mutate
 
+FORGED = (*SEALED, "meta")  # tables of a record
+NOT_STORED = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 TABLE = b"user,height,width,label\nann,1.5,2,yes\nbob,2.5,3,no\nann,1,1,yes\ncid,7,8.25,no\n"
 
 
@@ -134,11 +144,22 @@ def arrays(folder: Path) -> dict[str, Decoder]:
     plain = tuple((folder / f"{name}.npz").read_bytes() for name in "ab")
     saved = (folder / "federation.npz").read_bytes()
     return {
+        "image": Decoder(images(), lambda content: picture(content, "an image"), 3_000),
         "npz": Decoder(plain, of_file(folder / "n.npz", read_arrays), 3_000),
         "saved federation": Decoder(
             (saved,), of_file(folder / "f.npz", lambda path: Federation.load(path)), 2_000
         ),
     }
+
+
+def images() -> tuple[bytes, ...]:
+    """A small picture in every format that is read."""
+    files = []
+    for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"):
+        file = io.BytesIO()
+        Image.new("RGB", (8, 8), (10, 20, 30)).save(file, kind)
+        files.append(file.getvalue())
+    return tuple(files)
 
 
 def record(folder: Path, whole: Path) -> dict[str, Decoder]:
@@ -161,12 +182,42 @@ def record(folder: Path, whole: Path) -> dict[str, Decoder]:
 
     env = (whole / "env.json").read_bytes()
     return {
+        **forged_record(folder / "forged record", whole),
         "record": Decoder((content,), of_file(folder / "r.sqlite", verify), 1_000),
         "record in its folder": Decoder(
             (content,), of_file(copies[0] / "run.sqlite", summarise), 500
         ),
         "environment": Decoder((env,), of_file(copies[1] / "env.json", environment), 500),
     }
+
+
+def forged_record(copy: Path, whole: Path) -> dict[str, Decoder]:
+    """Rows that somebody wrote who knows how to seal them, as the report of a run reads them."""
+    shutil.copytree(whole, copy)
+    with closing(sqlite3.connect(whole / "run.sqlite")) as db:
+        rows = {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in FORGED}
+
+    def decode(content: bytes) -> object:
+        try:
+            tables = {name: [*map(tuple, rows)] for name, rows in json.loads(content).items()}
+            write_record(copy / "run.sqlite", tables)
+        except (ValueError, TypeError, AttributeError, RecursionError, *NOT_STORED):
+            return None  # what no record can hold; other changed files show how those are read
+        return embed(Content.of(gather(copy)).script_data()), str(load_run(copy).summary())
+
+    return {"forged record": Decoder((json.dumps(rows).encode(),), decode, 500)}
+
+
+def write_record(path: Path, tables: dict[str, list[tuple[Any, ...]]]) -> None:
+    """A record with these rows and the right checksums."""
+    RunStore.create(path).close()
+    with closing(sqlite3.connect(path)) as db, db:
+        for table in FORGED:
+            db.execute(f"DELETE FROM {table}")
+            for row in tables.get(table, []):
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' for _ in row)})", row)
+        seal_rounds(db, 0)
+        seal_whole(db)
 
 
 def checkpoint(folder: Path, whole: Path) -> dict[str, Decoder]:

@@ -14,6 +14,7 @@ NAMES = (
     *("configuration", "table of one's own", "inputs to predict, CSV", "model card", "npz"),
     *("saved federation", "exported model", "record", "record in its folder", "environment"),
     *("damaged checkpoint", "forged tensors", "forged structure", "forged manifest"),
+    *("forged record", "image"),
 )
 RESULTS = Path(__file__).parents[2] / "results" / "fuzz-decoders.json"
 

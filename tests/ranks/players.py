@@ -3,7 +3,7 @@
 `python players.py PLAN` carries out the runs that a file names, one after the other;
 `python players.py steps FOLDER ROUND` starts a run there, or goes on with it, until some round;
 `python players.py long FOLDER` starts one that is to be disturbed; `wrong FOLDER` what is refused,
-`many FOLDER` one of many clients.
+`many FOLDER` one of many clients, `file CONFIG FOLDER` the run of a configuration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedblocks.testing import EXAMPLES
 from fedblocks.testing.federations import small_federation, small_net
 
 SINGLE = {"dtype": torch.float32}
-STEPS, LONG, WRONG, MANY = "steps", "long", "wrong", "many"
+STEPS, LONG, WRONG, MANY, FILE = "steps", "long", "wrong", "many", "file"
 
 
 def play(name: str, out: Path, engine: str, precision: str, rounds: int = 3) -> RunResult:
@@ -219,6 +219,9 @@ def main() -> None:
         return play_many(Path(sys.argv[2]))
     if sys.argv[1] == WRONG:
         return play_wrong(Path(sys.argv[2]))
+    if sys.argv[1] == FILE:
+        fb.run(fb.read_config(sys.argv[2]), Path(sys.argv[3]))
+        return None
     if sys.argv[1] == LONG:
         return play_long(Path(sys.argv[2]))
     for entry in json.loads(Path(sys.argv[1]).read_text()):

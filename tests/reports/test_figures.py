@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +122,23 @@ def test_every_chart_is_written_twice_and_the_same_each_time(
     for path in (tmp_path / "a").iterdir():
         if path.suffix == ".pdf":  # an SVG has random marks unless the style is set
             assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_a_page_has_no_number_where_a_loss_is_endless(charts: dict[str, Chart]) -> None:
+    data = [{"y": [1.0, float("inf"), float("nan")], "name": "fedavg"}]
+    endless = replace(charts["curve-round"], data=data).script_data()
+    assert endless["data"] == [{"y": [1.0, None, None], "name": "fedavg"}]
+
+
+def test_a_figure_replaces_a_link_of_its_name_and_what_it_leads_to_stays(
+    charts: dict[str, Chart], tmp_path: Path
+) -> None:
+    (tmp_path / "diary").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "gain.pdf").symlink_to(tmp_path / "diary")
+    publication._write_chart(charts["gain"], tmp_path / "out")
+    assert (tmp_path / "diary").read_text() == "mine"
+    assert (tmp_path / "out" / "gain.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_tall_map_has_room_for_the_names_of_its_clients() -> None:

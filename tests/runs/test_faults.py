@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from fedblocks.config.model import Config
 from fedblocks.config.problems import ConfigError
 from fedblocks.core.state import State
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
+from fedblocks.reports.compare import compare
 from fedblocks.runs.build import prepare
 from fedblocks.runs.faults import faults_of
 from fedblocks.runs.rounds import cohort_of
@@ -60,6 +62,20 @@ def test_a_run_with_faults_is_that_of_the_cohorts_without_them(
     assert ours.keys() == theirs.keys()
     for key, value in theirs.items():
         assert ours[key] == pytest.approx(value.numpy(), abs=1e-5), key
+
+
+def test_lanes_have_the_faults_that_each_has_alone(many: Table, tmp_path: Path) -> None:
+    """Of `compare`, whose seeds are lanes of one stack where clients are stacked."""
+    (tmp_path / "c.toml").write_text(tomli_w.dumps(many | {"engine": "vectorised"}))
+    both = compare(tmp_path / "c.toml", ["fedavg"], seeds=2, out=tmp_path / "both")
+    drawn = [refusals(lane.folder) for lane in both.runs["fedavg"].values()]
+    assert drawn[0] != drawn[1]
+    for seed, lane in both.runs["fedavg"].items():
+        alone = run(lane.config, tmp_path / str(seed))
+        assert (lane.lanes, alone.lanes) == (2, 1) and refusals(alone.folder) == drawn.pop(0)
+        ours, theirs = state_leaves(lane.state()), state_leaves(alone.state())
+        for key, value in theirs.items():
+            assert ours[key] == pytest.approx(value.numpy(), abs=1e-5), key
 
 
 def test_every_fault_is_on_record_with_its_reason(many: Table, tmp_path: Path) -> None:

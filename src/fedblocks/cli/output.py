@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from fedblocks.core.errors import Interrupted
+from fedblocks.core.finite import with_finite_numbers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +59,7 @@ def say(text: object) -> None:
 
 def show_json(value: Any) -> None:
     """Plain values as JSON; what is not a number becomes null."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+    print(json.dumps(with_finite_numbers(value), indent=2, allow_nan=False))
 
 
 def show_table(
@@ -105,11 +105,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.3f}" if isinstance(value, float) else clean(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedblocks.config.texts import read_text
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
 
@@ -82,9 +83,9 @@ def _keys(text: str) -> Key:
 def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     """The tables of a TOML file, and where they came from."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"cannot read {path}: {reason}", "name a TOML file or a preset") from error
     try:
         return parse_toml(text), Source(str(path), text)

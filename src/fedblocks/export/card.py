@@ -114,7 +114,7 @@ class Card(BaseModel):
             "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
             "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
         }
-        lines = [f"# Personal model of client {self.client_text}", "", "| | |", "|---|---|"]
+        lines = [f"# Personal model of client {_cell(self.client_text)}", "", "| | |", "|---|---|"]
         lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
         lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
         predict = ["fedblocks", "predict", "FILE", "--input", "INPUTS.npz"]

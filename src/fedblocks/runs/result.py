@@ -12,6 +12,7 @@ from typing import Any
 from fedblocks.config.code.ingredients import Ingredients, check_same
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
+from fedblocks.config.texts import read_text
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from, remark_on_rows
@@ -256,7 +257,7 @@ def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Conf
 
 def _source(folder: RunFolder) -> Source:
     path = folder.path / CONFIG
-    return Source(str(path), path.read_text(encoding="utf-8"))
+    return Source(str(path), read_text(path))
 
 
 def _read_evaluation(

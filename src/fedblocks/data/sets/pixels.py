@@ -20,6 +20,8 @@ from fedblocks.data.sets.cache import Arrays
 Bytes = npt.NDArray[np.uint8]
 Part = Literal["all", "train", "test"]  # the official parts; all: train rows first, then test rows
 STRETCH = 2048  # rows converted at a time
+LARGE = 2**24  # pixels that any image file may have; each takes ten bytes while it is read
+MOST_RATIO = 100  # of the pixels of an image to the bytes of its file, where that is more
 
 
 def pool_of(
@@ -98,10 +100,13 @@ def picture(raw: bytes, name: str) -> Bytes:
     image = pillow()
     try:
         with image.open(io.BytesIO(raw)) as opened:
+            if (pixels := opened.width * opened.height) > max(LARGE, MOST_RATIO * len(raw)):
+                raise ValueError(f"{len(raw)} bytes would become {pixels} pixels")
             return np.asarray(opened.convert("RGB"))
-    except OSError as error:
+    except Exception as error:  # whatever a broken file leads to
         raise DataError(
-            f"{name} is not an image: {error}", "it is damaged: get it again"
+            f"{name} is not an image that can be read: {error}",
+            "get it again, or make it smaller if it is that large",
         ) from error
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
+from fedblocks.core.finite import with_finite_numbers
+
 Cells = list[Any]
 
 # Okabe and Ito's colours, which people with colour-blindness can tell apart; the darker ones first.
@@ -47,7 +49,9 @@ class Chart:
 
     def script_data(self) -> dict[str, Any]:
         """What the page's script needs."""
-        return {"id": self.id, "data": self.data, "layout": self.layout, "steps": self.steps}
+        whole = {"id": self.id, "data": self.data, "layout": self.layout, "steps": self.steps}
+        data: dict[str, Any] = with_finite_numbers(whole)  # a loss may be endless
+        return data
 
 
 @dataclass(frozen=True)

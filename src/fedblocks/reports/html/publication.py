@@ -78,6 +78,7 @@ def _write_chart(chart: Chart, target: Path) -> list[Path]:
     paths = [target / f"{chart.id}.{ending}" for ending in ("pdf", "svg")]
     for path in paths:
         dated = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
+        path.unlink(missing_ok=True)  # a link of a stranger's could lead to another file
         figure.savefig(path, metadata=dated)
     return paths
 

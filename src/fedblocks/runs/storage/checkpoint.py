@@ -63,7 +63,7 @@ def save(
     folder = root / f"round-{round:06d}"
     draft = root / f".tmp-{os.getpid()}-{folder.name}"
     if root.is_symlink():
-        raise refusal(root)
+        raise refusal(root, root.parent)
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(root)

@@ -17,6 +17,7 @@ import fedblocks.core
 from fedblocks.config.code.loading import Code, file_hash
 from fedblocks.config.model import Config
 from fedblocks.config.registry import PYTHON, Named, kinds
+from fedblocks.config.texts import read_text
 from fedblocks.core.errors import UserError
 from fedblocks.runs.storage.environment import without_home
 
@@ -47,7 +48,7 @@ def text_of(table: Mapping[str, Any]) -> str | None:
 def read_entries(folder: Path) -> list[Entry]:
     """What a run folder says of the code that it needs."""
     try:
-        entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        entries = json.loads(read_text(folder / FILE))
     except (OSError, ValueError, RecursionError):
         return []
     return entries if _are_entries(entries) else []

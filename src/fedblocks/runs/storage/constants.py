@@ -14,8 +14,9 @@ from fedblocks.core.errors import CheckpointError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Params
 from fedblocks.runs.storage.environment import sync
+from fedblocks.runs.storage.folder import CONSTANTS
 
-FILE = "constants.safetensors"
+FILE = CONSTANTS
 
 
 def store_constants(folder: Path, methods: Mapping[str, Method]) -> None:

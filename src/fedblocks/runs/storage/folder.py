@@ -10,10 +10,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import tomli_w
 
+from fedblocks.config.texts import read_text, refuse_large
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
@@ -24,10 +25,13 @@ from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
+STATES = get_args(Status)
 OTHER_FOLDER = "choose another folder (--out FOLDER, in Python out=...)"
 CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
+CHECKPOINTS, CONSTANTS, FROZEN = "checkpoints", "constants.safetensors", "frozen"
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
 WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
+READ = {CHECKPOINTS, CONSTANTS, FROZEN, *WRITTEN}
 BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
 
 
@@ -40,7 +44,7 @@ class RunFolder:
         self.path = path
         self.config = config  # resolved: no default is left to guess
         self.store = store
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / CHECKPOINTS
         self._lock: int | None = None
         self._place = _place_of(path)
 
@@ -51,7 +55,7 @@ class RunFolder:
         """A new run, ready to be written; config.toml is written last, so a folder that
         has one is whole.
         """
-        config_text, code_text = tomli_w.dumps(config), code_record.text_of(config)
+        config_text, code_text = _config_text(config), code_record.text_of(config)
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
@@ -75,12 +79,12 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run, to be read; `claim` it before writing."""
         _refuse_no_run(path)
-        refuse_links(path, SIDE_FILES)  # SQLite tidies its files even for a reader
+        refuse_links(path, READ | SIDE_FILES)  # SQLite tidies its files even for a reader
         return cls(path, _read_config(path), RunStore(path / STORE))
 
     def claim(self) -> None:
         """Take the right to write, or say which process has it."""
-        refuse_links(self.path)
+        refuse_links(self.path)  # of whatever name: trackers write here, too
         if self._lock is None:
             self._lock = _take_lock(self.path)
         self.store.upgrade()
@@ -114,9 +118,7 @@ class RunFolder:
     def environment(self) -> dict[str, Any]:
         """What the run was started on."""
         try:
-            table: dict[str, Any] = json.loads(
-                (self.path / ENVIRONMENT).read_text(encoding="utf-8")
-            )
+            table: dict[str, Any] = json.loads(read_text(self.path / ENVIRONMENT))
             words = table.get("command", [])
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise ValueError("its command is not a list of words")
@@ -131,7 +133,8 @@ class RunFolder:
         counts as interrupted.
         """
         status = self.store.meta("status") or "interrupted"
-        return "interrupted" if status == "running" and _writer(self.path) is None else status
+        is_gone = status == "running" and _writer(self.path) is None
+        return "interrupted" if is_gone or status not in STATES else status
 
     def set_status(self, status: Status) -> None:
         """Record how the run stands."""
@@ -155,6 +158,17 @@ def _place_of(path: Path) -> list[tuple[int, int]] | None:
         return [(one.st_dev, one.st_ino) for one in (path.stat(), (path / STORE).stat())]
     except OSError:
         return None
+
+
+def _config_text(config: Mapping[str, Any]) -> str:
+    text = tomli_w.dumps(config)
+    try:
+        refuse_large(text.encode())
+    except ValueError as error:
+        raise RunFolderError(
+            f"the configuration cannot be stored: {error}", "put long lists into files of their own"
+        ) from error
+    return text
 
 
 def _fill(path: Path, config: str, code: str | None, environment: str) -> RunStore:
@@ -248,7 +262,7 @@ def _refuse_no_run(path: Path) -> None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return parse_toml((path / CONFIG).read_text(encoding="utf-8"))
+        return parse_toml(read_text(path / CONFIG))
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"cannot read {path / CONFIG}: {error}", "restore the file from a copy"

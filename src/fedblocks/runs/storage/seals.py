@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Protocol
@@ -40,20 +41,23 @@ def seal_whole(db: sqlite3.Connection) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (KEY, _digest_of_whole(db)))
 
 
-def damage(db: sqlite3.Connection, schema: str) -> str | None:
+def has_tables(db: sqlite3.Connection, schema: str) -> bool:
+    """Whether a file has these tables, and nothing else: a stranger's could have a view of rows
+    without end in the place of one.
+    """
+    return _schema(db) == _schema_of(schema)
+
+
+def damage(db: sqlite3.Connection) -> str | None:
     """Return what is wrong with a record, if anything is; all its rows are read."""
     try:
         (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        return f"SQLite says: {state}" if state != "ok" else _difference(db, schema)
+        return f"SQLite says: {state}" if state != "ok" else _difference(db)
     except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError) as error:
         return str(error)
 
 
-def _difference(db: sqlite3.Connection, schema: str) -> str | None:
-    with closing(sqlite3.connect(":memory:")) as whole:
-        whole.executescript(schema)
-        if _schema(db) != _schema(whole):
-            return "its tables are not those of a record"
+def _difference(db: sqlite3.Connection) -> str | None:
     seals = dict(db.execute("SELECT round, sha256 FROM seals ORDER BY round"))
     digests = _digests(db, None)
     for round in sorted(seals.keys() | digests.keys()):
@@ -92,6 +96,13 @@ def _digest_of_whole(db: sqlite3.Connection) -> str:
 
 def _add(digest: _Hash, table: str, row: tuple[Any, ...]) -> None:
     digest.update(f"{table}{row!r}\n".encode("utf-8", "surrogatepass"))
+
+
+@cache
+def _schema_of(script: str) -> list[Any]:
+    with closing(sqlite3.connect(":memory:")) as whole:
+        whole.executescript(script)
+        return _schema(whole)
 
 
 def _schema(db: sqlite3.Connection) -> list[Any]:

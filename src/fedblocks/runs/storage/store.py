@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.clients import remark_on_rows
 from fedblocks.runs.storage import seals
+from fedblocks.runs.storage.contents import find_nonsense
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
@@ -48,7 +49,7 @@ CREATE TABLE notes (round INTEGER REFERENCES rounds ON DELETE CASCADE,
     time TEXT NOT NULL, level TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
-SCHEMA = TABLES + seals.TABLE
+SCHEMAS = {WITHOUT_SEALS: TABLES, VERSION: TABLES + seals.TABLE}
 
 
 class RunStore:
@@ -63,6 +64,11 @@ class RunStore:
             raise RunFolderError(f"{path} is damaged, or not the record of a run", RESTORE)
         if self._version not in (WITHOUT_SEALS, VERSION):
             raise RunFolderError(f"{path} was written by a newer fedblocks", "update fedblocks")
+        with readable_errors(path):
+            is_record = seals.has_tables(self._db, SCHEMAS[self._version])
+        if not is_record:
+            problem = "its tables are not those of a record"
+            raise RunFolderError(f"the record {path} is damaged: {problem}", RESTORE)
 
     @classmethod
     def create(cls, path: Path) -> RunStore:
@@ -72,7 +78,7 @@ class RunStore:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             with closing(sqlite3.connect(path)) as db:
                 db.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
+                db.executescript(f"BEGIN; {SCHEMAS[VERSION]} PRAGMA user_version = {VERSION};")
                 seals.seal_whole(db)
                 db.execute("COMMIT")
         return cls(path)
@@ -83,13 +89,12 @@ class RunStore:
 
     def verify(self) -> None:
         """Refuse a damaged record: every row is read and compared with the checksum of
-        its round. A record of an earlier version has no checksums yet.
+        its round, and with what runs write. A record of an earlier version has no checksums yet.
         """
-        if self._version == WITHOUT_SEALS:
-            return
         with readable_errors(self.path):
             self._db.execute("BEGIN")  # a writer beside us changes nothing in between
-            problem = seals.damage(self._db, SCHEMA)
+            problem = seals.damage(self._db) if self._version == VERSION else None
+            problem = problem or find_nonsense(self._db)
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         if problem is not None:
