@@ -151,7 +151,7 @@ def test_the_test_is_of_the_model_after_training() -> None:
 
 
 def test_without_a_validation_part_it_is_refused() -> None:
-    with pytest.raises(DataError, match="client-0 and 4 other clients have none"):
+    with pytest.raises(DataError, match='"client-0" and 4 other clients have none'):
         Experiment.of(FedFomo(**COMMON), federation(), SEED)
 
 

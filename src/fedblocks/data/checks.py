@@ -58,7 +58,7 @@ def check_names(federation: Federation) -> None:
     names = federation.names
     if isinstance(names, tuple) and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"two clients are called {twice}", "give every client a name of its own")
+        raise DataError(f'two clients are called "{twice}"', "give every client a name of its own")
 
 
 def check_rows(federation: Federation) -> None:
@@ -189,7 +189,8 @@ def warnings(federation: Federation, few: int) -> list[str]:
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
-    return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
+    both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"
+    return messages + ([both] if leaked else [])
 
 
 def _verb(remark: str, clients: int) -> str:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.core.task import KINDS, Task
+from fedblocks.core.task import Task
+from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 from fedblocks.export.inputs import read_inputs

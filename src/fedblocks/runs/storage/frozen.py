@@ -14,9 +14,8 @@ from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.parts import Params
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.storage.environment import sync
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import FROZEN, RunFolder
 
-FOLDER = "frozen"
 _META = "frozen"  # where the record of a run has its hashes
 
 
@@ -57,7 +56,7 @@ def read_frozen(path: Path) -> Params:
 
 
 def _path(folder: RunFolder, digest: str) -> Path:
-    return folder.path / FOLDER / f"{digest}.safetensors"
+    return folder.path / FROZEN / f"{digest}.safetensors"
 
 
 def _write(path: Path, block: Params) -> None:
