@@ -1,5 +1,6 @@
 """A run with a sampler of its own: models are read without it, and to go on it is asked for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,39 @@ def test_a_comparison_stopped_in_between_hands_its_sampler_to_a_command(
     words = ["resume", "both/runs/fedavg-0", "--rounds", "+1", "--code", "compared.py", "--quiet"]
     assert main(words) == 0
     assert fb.load_run("both/runs/fedavg-0").rounds == 2
+
+
+OWN = """
+import fedblocks as fb
+fb.METRICS["exact"] = fb.Metric("exact", lambda outputs, y: 0.5)
+fb.LOSSES["own"] = lambda outputs, y: (outputs - y).abs()
+def first(candidates):
+    return candidates.ids[:2]
+fb.SAMPLERS["pair"] = lambda: first
+fb.SAMPLERS["bare"] = first
+"""
+
+
+def test_the_code_of_metrics_losses_and_samplers_is_recorded_and_asked_for_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN)
+    task = 'task={kind="regression", loss="own", metrics=["exact", "mae"]}'
+    words = ["--set", task, "--set", "rounds=1", "--quiet"]
+    run = ["run", "truck_ranges-fedper", *words, "--out", "run", "--set"]
+    assert main([*run, "cohort.sampler=pair"]) == 2
+    assert "--code FILE" in capsys.readouterr().err
+    assert main([*run, "cohort.sampler=bare", "--code", "mine.py"]) == 2
+    assert 'SAMPLERS["bare"] = lambda: function' in capsys.readouterr().err
+    assert main([*run, "cohort.sampler=pair", "--code", "mine.py"]) == 0
+    defines = [entry["defines"] for entry in json.loads(Path("run/code.json").read_text())]
+    assert defines == ['sampler "pair"', 'loss "own"', 'metric "exact"']
+    for kind, registry in (("metric", fb.METRICS), ("loss", fb.LOSSES), ("sampler", fb.SAMPLERS)):
+        name = {"metric": "exact", "loss": "own", "sampler": "pair"}[kind]
+        with monkeypatch.context() as without:
+            without.delitem(registry, name)  # type: ignore[arg-type]
+            assert main(["resume", "run", "--rounds", "+1", "--quiet"]) == 2
+            shown = capsys.readouterr().err
+            assert f'run needs the {kind} "{name}", which is not known here' in shown
+            assert "add --code mine.py" in shown

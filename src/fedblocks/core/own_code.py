@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ def own_name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__)).split(LOCAL)[-1]
 
 
-def takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Any, count: int) -> bool:
     """Whether a function can be called with so many arguments; one that does not say it may be."""
     # an object's own signature may be that of making it
     is_plain = isinstance(function, type | partial) or inspect.isroutine(function)

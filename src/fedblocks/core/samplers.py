@@ -187,8 +187,8 @@ def choose_clients(sampler: Sampler, candidates: Candidates) -> list[int]:
     with own_code(who, fix):
         answer = sampler(candidates)
     if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
-        given = repr(answer) if answer is None or isinstance(answer, str) else a_kind(answer)
-        raise UserError(f"{who} gave {given}, not a list of clients", fix)
+        answered = repr(answer) if answer is None or isinstance(answer, str) else a_kind(answer)
+        raise UserError(f"{who} gave {answered}, not a list of clients", fix)
     try:
         chosen = client_numbers(answer, candidates.names)
     except DataError as error:

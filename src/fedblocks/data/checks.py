@@ -185,7 +185,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
         messages.append("no client has test rows: split=(0.6, 0.2, 0.2) gives everybody some")
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
-    leaked = np.count_nonzero(trained & tested)
+    leaked = int(np.count_nonzero(trained & tested))
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")

@@ -58,6 +58,7 @@ class Federation(Readers):
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
+        shape = ", ".join(self.fields.labels) if self.fields is not None else shape
         where = " in a file" if self.streamed else ""
         size = f"{count_of(self.clients, 'client')}, {count_of(len(self.x), 'row')}"
         return f"Federation({size} of {shape}{where}, {describe_targets(self)})"

@@ -36,6 +36,19 @@ class Predictions(NamedTuple):
         names = self.card.class_names if self.labels.ndim == 1 else []
         return [names[label] if names else label for label in self.labels.tolist()]
 
+    def texts(self, most: int) -> list[str]:
+        """The first predictions for people: classes, the labels that are there, or numbers."""
+        card, some = self.card, self.labels[:most].tolist()
+        names = card.class_names or [str(number) for number in range(card.classes)]
+        if card.task == "regression":
+            return [", ".join(f"{number:.4g}" for number in row) for row in some]
+        if card.task == "multi-label":
+            rows = [[name for name, there in zip(names, row) if there] for row in some]
+            return [", ".join(row) or "none" for row in rows]
+        if self.labels.ndim == 1:
+            return [names[label] for label in some]
+        return [" ".join(names[label] for label in row) for row in some]
+
 
 def predict(
     model: str | Path, inputs: str | Path, method: Method | None = None, *, trust: bool = False

@@ -249,9 +249,7 @@ def models_config_of(folder: RunFolder, ingredients: Ingredients | None = None) 
     return _complete(folder, table, ingredients)
 
 
-def _complete(
-    folder: RunFolder, table: Mapping[str, Any], ingredients: Ingredients | None
-) -> Config:
+def _complete(folder: RunFolder, table: dict[str, Any], ingredients: Ingredients | None) -> Config:
     config = Config.stored(table, _source(folder))
     if not config.is_of_objects:
         if ingredients is not None:

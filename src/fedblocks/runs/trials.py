@@ -22,7 +22,7 @@ EXAMPLES = 8
 NUMBERS = 2_000_000  # that all outputs may have together
 
 
-class Trial(NamedTuple):
+class TaskTrial(NamedTuple):
     """What an untrained net makes of some examples of one client."""
 
     outputs: Tensor  # [examples, ...]
@@ -32,12 +32,12 @@ class Trial(NamedTuple):
 
 def try_task(net: Net, federation: Federation) -> list[str]:
     """Refuse a loss or a metric that does not do what it should; what to know of the others."""
-    trial = _trial(net, federation)
+    trial = _take_examples(net, federation)
     _try_loss(federation.task, trial)
     return _try_metrics(federation.task, trial) if trial.client else []
 
 
-def _trial(net: Net, federation: Federation) -> Trial:
+def _take_examples(net: Net, federation: Federation) -> TaskTrial:
     numbers = math.prod(federation.task.output_shape(federation.y, federation.classes))
     most = max(2, min(EXAMPLES, NUMBERS // max(1, numbers)))
     largest = int(federation.train.sizes.argmax())
@@ -46,10 +46,10 @@ def _trial(net: Net, federation: Federation) -> Trial:
     rows = rows or list(range(min(2, len(federation.x))))
     y = federation.y[torch.as_tensor(rows, device=federation.y.device)].cpu()
     with torch.no_grad():
-        return Trial(net(net.init(0), federation.inputs(rows).cpu()), y, client)
+        return TaskTrial(net(net.init(0), federation.inputs(rows).cpu()), y, client)
 
 
-def _try_loss(task: Task, trial: Trial) -> None:
+def _try_loss(task: Task, trial: TaskTrial) -> None:
     # not as many examples as outputs, so that one is not taken for the other
     many = trial.outputs.shape[-1] + 1
     turns = torch.arange(many) % len(trial.y)
@@ -82,7 +82,7 @@ def _counted(task: Task, losses: Tensor, y: Tensor) -> Tensor:
     return losses[scored if losses.dim() == y.dim() else scored.flatten(1).any(1)]
 
 
-def _try_metrics(task: Task, trial: Trial) -> list[str]:
+def _try_metrics(task: Task, trial: TaskTrial) -> list[str]:
     """What to know of metrics that are undefined for examples which have known targets."""
     if not task.scored(trial.y).any():
         return []
