@@ -364,7 +364,7 @@ def test_what_cannot_be_trained_on_is_told_by_row_and_client() -> None:
     with pytest.raises(
         DataError,
         match=r"row 0, column 1 is nan, and 2 more values \(clients: "
-        r"0, 2, 3\)",
+        r'"0", "2", "3"\)',
     ):
         Federation.from_users(x, y, users)
     held = [rows[rows > 0] for rows in by_user(users).rows]  # nobody has the first row
