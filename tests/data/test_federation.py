@@ -370,8 +370,8 @@ def test_what_cannot_be_trained_on_is_told_by_row_and_client() -> None:
     held = [rows[rows > 0] for rows in by_user(users).rows]  # nobody has the first row
     with pytest.raises(
         DataError,
-        match=r"row 17, column 3 is nan, and 1 more values \(clients: "
-        r"client-2, client-3\)",
+        match=r"row 17, column 3 is nan, and 1 more value \(clients: "
+        r'"client-2", "client-3"\)',
     ):
         Federation.from_arrays(x, y, held)
     y[19] = 7

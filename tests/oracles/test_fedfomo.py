@@ -161,7 +161,7 @@ def test_one_client_without_validation_rows_is_named_and_one_without_any_rows_is
         data,
         validation=Rows.of([rows if i not in (3, 4) else [] for i, rows in enumerate(data.test)]),
     )
-    with pytest.raises(DataError, match="client-3 has none"):
+    with pytest.raises(DataError, match='"client-3" has none'):
         Experiment.of(FedFomo(**COMMON), lacking, SEED)
 
 

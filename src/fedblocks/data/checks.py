@@ -107,7 +107,7 @@ def _first_odd(x: torch.Tensor, bad: Mask) -> str:
     odd = (~torch.isfinite(x[torch.from_numpy(rows).to(x.device)])).nonzero()
     row, place = int(rows[0]), odd[0, 1:].tolist()
     at = f", column {place[0]}" if len(place) == 1 else f", at {place}" if place else ""
-    more = f", and {len(odd) - 1} more values" if len(odd) > 1 else ""
+    more = f", and {count_of(len(odd) - 1, 'more value')}" if len(odd) > 1 else ""
     return f"row {row}{at} is {x[(row, *place)].item()}{more}"
 
 
