@@ -376,7 +376,7 @@ def test_what_cannot_be_trained_on_is_told_by_row_and_client() -> None:
         Federation.from_arrays(x, y, held)
     y[19] = 7
     with pytest.raises(
-        DataError, match=r"labels outside 0\.\.2: row 19 has label 7 \(clients: 4\)"
+        DataError, match=r'labels outside 0\.\.2: row 19 has label 7 \(clients: "4"\)'
     ):
         Federation.from_users(np.ones((60, 4), np.float32), y, users, classes=3)
 
