@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedblocks.config.model import Config
+from fedblocks.config.presets import read_config
 from fedblocks.core.errors import UserError
 from fedblocks.core.schedules import Cosine, Exponential, Ramp, at
 from fedblocks.engines.round import Experiment
@@ -55,6 +56,15 @@ def test_a_warm_up_as_long_as_the_schedule_is_refused() -> None:
     with pytest.raises(UserError, match="leaves no round to fall in"):
         Cosine(0.1, 0.0, 5, warmup=5)
     assert FedAvg(small_net(), lr=Cosine(0.1, 0.01, 5, warmup=2))
+
+
+def test_a_warm_up_in_rounds_goes_with_a_fall_over_the_rest_of_the_run() -> None:
+    method = FedAvg(small_net(), lr=Cosine(0.8, warmup=3))
+    assert at(method.over(7).lr, 2) == pytest.approx(0.6) and at(method.over(7).lr, 7) == 0
+    with pytest.raises(UserError, match="leaves no round to fall in"):
+        method.over(3)
+    cosine = 'method.lr={name = "cosine", start = 0.1, end = 0.001, warmup = 5}'
+    assert read_config("digits-fedavg", [cosine, "rounds=9"]).method.table["lr"]["warmup"] == 5
 
 
 def test_the_round_of_a_captured_graph_may_be_a_tensor() -> None:

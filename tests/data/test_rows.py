@@ -75,7 +75,7 @@ def test_a_million_clients_take_well_under_five_seconds_of_processor_time() -> N
 
 
 def test_long_lists_of_clients_are_shortened_in_messages() -> None:
-    assert some_names(Numbered.up_to(9), range(8), most=2) == "client-0, client-1 and 6 more"
+    assert some_names(Numbered.up_to(9), range(8), most=2) == '"client-0", "client-1" and 6 more'
     assert list(Numbered.up_to(4)[1:3]) == ["client-1", "client-2"]
 
 

@@ -16,6 +16,7 @@ import torch
 
 from fedblocks import METHODS, Net, export_model, load_run, personal
 from fedblocks.cli import main
+from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.engines.round import run_round
@@ -24,7 +25,7 @@ from fedblocks.export import models
 from fedblocks.export.card import files_of
 from fedblocks.export.fold import Noted, fold
 from fedblocks.export.formats import read
-from fedblocks.export.personal import client_number, personal_of
+from fedblocks.export.personal import personal_of
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
@@ -196,7 +197,7 @@ def test_a_model_that_differs_is_not_kept(
 def test_what_cannot_be_exported_is_refused_with_a_reason(start: Start, tmp_path: Path) -> None:
     folder = start("fedavg").folder
     cases: list[tuple[str, tuple[Any, ...]]] = [
-        ("there is no client 4: the run has 4", (folder, 4)),
+        ("there is no client 4 among 4 clients", (folder, 4)),
         ("there is no client -1", (folder, -1)),
         ("does not exist", (tmp_path / "nowhere", 0)),
         ("is empty", (tmp_path, 0)),
@@ -410,10 +411,10 @@ def test_a_card_that_promises_a_huge_net_is_refused_before_anything_is_made(
 
 def test_a_client_is_chosen_by_number_or_name(start: Start) -> None:
     names = ["truck", "2", "north/7", "12"]
-    assert [client_number(c, names) for c in (0, "truck", "2", "12", "north/7")] == [0, 0, 2, 3, 2]
-    with pytest.raises(UserError, match="there is no client ship: the run has 4") as error:
+    assert [client_number(c, names) for c in (0, "truck", "2", 2, "north/7")] == [0, 0, 1, 2, 2]
+    with pytest.raises(UserError, match='there is no client "ship" among 4 clients') as error:
         client_number("ship", names)
-    assert "a name such as truck" in error.value.fix
+    assert 'a name such as "truck"' in error.value.fix
     result = start("fedavg")
     name = personal(result, CLIENT).data.names[CLIENT]
     assert personal(result, name).client == CLIENT
@@ -463,3 +464,9 @@ def test_the_model_of_an_unfinished_run_says_its_round(
             )
         shown = capsys.readouterr().out
         assert ("the run is not finished: the model is that of round 2 of 5" in shown) is said
+
+
+def test_a_personal_model_is_shown_in_a_line(start: Start) -> None:
+    shown = repr(personal(start("fedper"), 1))
+    assert shown.startswith('Personal(client 1 "client-1", FedPer after round ')
+    assert "blocks body, head" in shown and "tensor" not in shown and "\n" not in shown

@@ -91,3 +91,20 @@ def test_the_command_prints_the_first_labels_with_their_own_probabilities(
     written = call(capsys, *words, "--output", str(tmp_path / "o.csv"))
     assert written.splitlines()[-1] == "and 3 more"
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 24
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "names", "texts"),
+    [
+        ("regression", [[1.23456, -2.0]], [], ["1.235, -2"]),
+        ("multi-label", [[1, 0], [0, 0]], ["flu", "cold"], ["flu", "none"]),
+        ("multi-label", [[1, 1]], [], ["0, 1"]),
+        ("sequence-labelling", [[1, 0]], ["noun", "verb"], ["verb noun"]),
+        ("classification", [1], ["cat", "dog"], ["dog"]),
+    ],
+)
+def test_predictions_are_shown_in_the_words_of_their_task(
+    task: str, labels: Any, names: list[str], texts: list[str]
+) -> None:
+    card: Any = SimpleNamespace(task=task, class_names=names, classes=2)
+    assert Predictions(card, np.array(labels), np.array(ROWS, "float32")).texts(5) == texts

@@ -151,7 +151,7 @@ def test_the_test_is_of_the_model_after_training() -> None:
 
 
 def test_without_a_validation_part_it_is_refused() -> None:
-    with pytest.raises(DataError, match="client-0 and 4 other clients have none"):
+    with pytest.raises(DataError, match='"client-0" and 4 other clients have none'):
         Experiment.of(FedFomo(**COMMON), federation(), SEED)
 
 
@@ -161,7 +161,7 @@ def test_one_client_without_validation_rows_is_named_and_one_without_any_rows_is
         data,
         validation=Rows.of([rows if i not in (3, 4) else [] for i, rows in enumerate(data.test)]),
     )
-    with pytest.raises(DataError, match="client-3 has none"):
+    with pytest.raises(DataError, match='"client-3" has none'):
         Experiment.of(FedFomo(**COMMON), lacking, SEED)
 
 

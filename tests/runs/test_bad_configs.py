@@ -338,8 +338,14 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ),
     (LAST, "[checkpoint]\nkeep = 1\n", "28: checkpoint.keep", "1 is below 2", "at least 2"),
     (LAST, "checkpoint = 5\n", "27: evaluation.checkpoint", "no such field", "the top of the file"),
-    (LAST, GROUP + "clients = [99]\n", "28: groups.old.clients", "there is no client 99", "0..5"),
-    (LAST, GROUP + "clients = 3\n", "28: groups.old.clients", "3 is not a list", "client numbers"),
+    (LAST, GROUP + "clients = [99]\n", "28: groups.old.clients", "there is no client 99", "0 to 5"),
+    (
+        LAST,
+        GROUP + "clients = 3\n",
+        "28: groups.old.clients",
+        "3 is not a list",
+        "numbers or names",
+    ),
     (
         LAST,
         GROUP + 'clients = [1]\nnet = "rnn"\n',

@@ -320,3 +320,58 @@ def test_an_environment_that_cannot_be_read_is_an_error_that_says_so(run, text):
         (run.path / "env.json").write_text(text)
     with pytest.raises(RunFolderError, match=r"cannot read .*env\.json"):
         run.environment  # noqa: B018
+
+
+def failed(path: Path, **facts: str) -> None:
+    """A run that failed, with what it may have written before its first round."""
+    with RunFolder.create(path, {"seed": 4}, {}) as begun:
+        begun.store.write_facts({"status": "failed", **facts})
+        (path / "constants.safetensors").write_text("of another net")
+        (path / "code.json").write_text("[]")
+        (path / "frozen").mkdir()
+        (path / "frozen" / "block.safetensors").touch()
+
+
+def test_a_run_that_failed_before_its_first_round_makes_way_for_the_next(tmp_path):
+    failed(tmp_path / "run")
+    with RunFolder.create(tmp_path / "run", CONFIG, ENVIRONMENT) as again:
+        assert again.config == CONFIG and again.status == "running"
+    left = ["config.toml", "env.json", "run.lock", "run.sqlite"]
+    assert contents(tmp_path / "run") == left
+
+
+def test_a_run_that_holds_a_round_or_something_else_makes_no_way(tmp_path):
+    def with_a_round(path: Path) -> None:
+        failed(path)
+        with RunFolder.open(path) as begun:
+            begun.claim()
+            begun.store.record_round(RoundRecord(1, 2.0, 5))
+
+    def with_a_note_of_ones_own(path: Path) -> None:
+        failed(path)
+        (path / "why-it-failed.md").touch()
+
+    def with_checkpoints(path: Path) -> None:
+        failed(path)
+        (path / "checkpoints").mkdir()
+
+    def interrupted(path: Path) -> None:
+        failed(path, status="interrupted")
+
+    def of_a_real_federation(path: Path) -> None:
+        failed(path, **{"federation-run": "hospitals"})
+
+    def damaged(path: Path) -> None:
+        failed(path)
+        (path / "run.sqlite").write_bytes(b"rubbish" * 100)
+
+    for make in (
+        *(with_a_round, with_a_note_of_ones_own, with_checkpoints, interrupted),
+        *(of_a_real_federation, damaged),
+    ):
+        path = tmp_path / make.__name__
+        make(path)
+        before = contents(path)
+        with pytest.raises(RunFolderError, match="already holds a run"):
+            RunFolder.create(path, CONFIG, ENVIRONMENT)
+        assert contents(path) == before, make.__name__

@@ -92,8 +92,8 @@ def test_of_those_who_are_there_each_is_as_likely() -> None:
         ("round,client\n0,1\n", 'line 2 of the trace .*: "0" is no round'),
         ("round,client\n1,1\nlate,1\n", 'line 3 of the trace .*"late"'),
         ("round,client\n99999999999,1\n", "is no round"),
-        ("round,client\n1,9\n", "client 9, and there are 6"),
-        ("round,client\n1,nobody\n", '"nobody" that is not in the data'),
+        ("round,client\n1,9\n", 'there is no client "9" among 6'),
+        ("round,client\n1,nobody\n", 'no client "nobody"'),
     ],
 )
 def test_a_trace_that_is_wrong_is_refused_before_the_first_round(
@@ -144,7 +144,7 @@ def test_an_own_function_chooses_and_is_needed_again_to_go_on(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         fb.run(method(), data, 4, path, cohort=2, sampler=two_by_two, on_round=stop)
     assert set(asked) == {2}
-    with pytest.raises(fb.UserError, match="two_by_two is of your own code"):
+    with pytest.raises(fb.UserError, match='of its own, "two_by_two", which must be passed'):
         fb.resume(path, method(), data)
     with pytest.raises(fb.UserError, match=r"cohort\.sampler\.name was .*two_by_two"):
         fb.resume(path, method(), data, sampler=fb.SizeSampler())
@@ -188,7 +188,7 @@ def test_a_run_does_not_go_on_with_another_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "message"), [([9], "client 9, who is no candidate"), ([1, 1], "a client twice")]
+    ("chosen", "message"), [([9], "there is no client 9 among 6"), ([1, 1], "client 1 twice")]
 )
 def test_a_sampler_chooses_candidates_each_once(
     chosen: list[int], message: str, tmp_path: Path

@@ -219,7 +219,11 @@ BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ),
     ((FIRST, DATA), {"rounds": 1, "groups": {"b": [1]}}, 'the group "b" has no method'),
     (({"all": FIRST, "b": FIRST}, DATA), {"rounds": 1}, 'which clients use the method "b"?'),
-    (({"b": FIRST}, DATA), {"rounds": 1, "groups": {"b": [1]}}, "client 0 is in no group"),
+    (
+        ({"b": FIRST}, DATA),
+        {"rounds": 1, "groups": {"b": [1]}},
+        'client 0, "truck-0", is in no group',
+    ),
     (
         ({"all": FIRST, "b": FIRST}, DATA),
         {"rounds": 1, "groups": {"b": [7]}},

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedblocks as fb
-from fedblocks.core.task import KINDS
+from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.personal import personal
 from fedblocks.runs.trackers import numbers_of
 
@@ -207,7 +207,7 @@ def test_targets_that_are_not_known_are_noted_and_infinite_ones_refused() -> Non
     assert any("missing (NaN)" in text for text in data.warnings())
     y = data.y.clone()
     y[data.train[2][0], 1] = torch.inf
-    with pytest.raises(fb.DataError, match=r"infinite: row \d+ has inf \(clients: 2\)"):
+    with pytest.raises(fb.DataError, match=r'infinite: row \d+ has inf \(clients: "2"\)'):
         fb.Federation(data.x, y, *data.parts.values(), 2, data.names, task=data.task).check()
     halves = torch.full_like(labels().y, 0.5)
     with pytest.raises(fb.DataError, match="neither 0 nor 1"):

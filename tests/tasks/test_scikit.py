@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedblocks import IGNORE, Task
-from fedblocks.core.task import KINDS
+from fedblocks.core.task_kinds import KINDS
 from fedblocks.engines.scoring import score_outputs
 
 from .scikit import of_classes, of_labels, of_numbers

@@ -13,7 +13,7 @@ from sklearn import metrics
 from torch import nn
 
 import fedblocks as fb
-from fedblocks.core.task import KINDS
+from fedblocks.core.task_kinds import KINDS
 from fedblocks.data.rows import Rows
 from fedblocks.export.personal import personal
 

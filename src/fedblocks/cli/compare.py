@@ -97,16 +97,11 @@ def compare(
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    local = _difference(row["to_local"], row["against_local"])
-    fedavg = _difference(row["to_fedavg"], row["against_fedavg"])
+    from fedblocks.reports.comparison_text import difference_text
+
+    local = difference_text(row["to_local"], row["against_local"])
+    fedavg = difference_text(row["to_fedavg"], row["against_fedavg"])
     return {**row, "local": local, "fedavg": fedavg}
-
-
-def _difference(interval: dict[str, float] | None, verdict: str | None) -> str:
-    if interval is None:
-        return "-"
-    text = "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**interval)
-    return f"{text} {verdict}" if verdict is not None else text
 
 
 class _Progress:

@@ -5,13 +5,16 @@ predict with it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, method_of, read_code
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 from fedblocks.core.requirements import require_folder
+
+if TYPE_CHECKING:
+    from fedblocks.export.predict import Predictions
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 SHOWN = 20  # predictions that are printed
@@ -104,16 +107,23 @@ def predict(
             show_json({**about, "labels": labels, "probabilities": highest})
             return
         rows: list[dict[str, Any]] = [
-            {
-                "input": number,
-                "label": label,
-                "probability": chance if isinstance(chance, float) else str(chance),
-            }
-            for number, (label, chance) in enumerate(zip(labels[:SHOWN], highest[:SHOWN]))
+            {"input": number, "label": label, "probability": chance}
+            for number, (label, chance) in enumerate(zip(predictions.texts(SHOWN), highest))
         ]
-        show_table({"input": "input", "label": "label", "probability": "probability"}, rows)
+        show_table(_headings(predictions), rows)
         if len(labels) > SHOWN:
             how = "" if output is not None else "; --output FILE writes all"
             say(f"and {len(labels) - SHOWN} more{how}")
 
     stoppable(action)
+
+
+def _headings(predictions: Predictions) -> dict[str, str]:
+    """What is shown of each input; a label of each step, and numbers, without a probability."""
+    if predictions.card.task == "regression":
+        return {"input": "input", "label": ", ".join(predictions.card.class_names) or "number"}
+    if predictions.card.task == "multi-label":
+        return {"input": "input", "label": "labels", "probability": "highest probability"}
+    if predictions.labels.ndim > 1:
+        return {"input": "input", "label": "labels"}
+    return {"input": "input", "label": "label", "probability": "probability"}

@@ -110,8 +110,11 @@ def task_problems(table: Any) -> list[Problem]:
     try:
         Task(**table)
     except UserError as error:
-        option = error.message.partition(":")[0]
-        return [Problem(("task", *([option] if option in table else [])), error.message, error.fix)]
+        option, _, rest = error.message.partition(": ")
+        fix = f"{error.fix}; {BY_CODE}" if rest.startswith("there is no") else error.fix
+        if option in table:
+            return [Problem(("task", option), rest, fix)]
+        return [Problem(("task",), error.message, fix)]
     except (TypeError, ValueError):
         return []  # a field of a wrong type or name, which is reported with its place
     return []
@@ -162,6 +165,10 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
         known = nearest(str(name or ""), known_names) + ("" if name is None else f"; {BY_CODE}")
         fix = missing or known
         problems.append(Problem((*path, "name"), message, fix))
+        return table
+    if kind == "sampler" and "candidates" in options(kind, name):
+        message = f'SAMPLERS["{name}"] is a sampler, and should be what makes one'
+        problems.append(Problem(path, message, f'write SAMPLERS["{name}"] = lambda: function'))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}
     whose = f'{word} "{name}"'

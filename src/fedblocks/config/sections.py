@@ -197,8 +197,8 @@ class FaultsSection(Section):
         default=0.0, ge=0, le=1, description="share that crashes while it is trained"
     )
     corrupt: float = Field(default=0.0, ge=0, le=1, description="share that sends NaN")
-    clients: tuple[int, ...] | None = Field(
-        default=None, description="numbers of the clients that have faults; default: all"
+    clients: tuple[int | str, ...] | None = Field(
+        default=None, description="numbers or names of the clients that have faults; default: all"
     )
 
     @model_validator(mode="after")
@@ -212,9 +212,9 @@ class FaultsSection(Section):
 class GroupSection(Section):
     """Clients that differ from the others in net or method."""
 
-    clients: tuple[int, ...] = Field(default=(), description="client numbers")
+    clients: tuple[int | str, ...] = Field(default=(), description="numbers or names of clients")
     tag: str | None = Field(
-        default=None, description="a tag of the data, with `value`, instead of client numbers"
+        default=None, description="a tag of the data, with `value`, instead of `clients`"
     )
     value: int | None = Field(default=None, description="the value of the tag")
     net: Choice
@@ -224,5 +224,5 @@ class GroupSection(Section):
     def _says_who(self) -> GroupSection:
         by_tag = self.tag is not None
         if bool(self.clients) == by_tag or by_tag != (self.value is not None):
-            raise ValueError("clients: give client numbers, or a tag and its value")
+            raise ValueError("clients: give numbers or names, or a tag and its value")
         return self

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedblocks.core.checks import Checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.options import AnyNumber, AtLeast, AtMost, Help
+from fedblocks.core.own_code import line_of, own_name, takes
 from fedblocks.core.random import fold, uniform
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Crop", "Draws", "Flip", "Jitter", "Noise", "Scale"]
@@ -152,17 +153,23 @@ def try_augmentations(augment: Sequence[Augmentation], x: Tensor) -> None:
     """Refuse augmentations that do not fit the data, by what they make of two examples."""
     key = torch.zeros((), dtype=torch.long, device=x.device)
     for change in augment:
-        name = getattr(change, "__qualname__", type(change).__name__)
+        name = own_name(change)
+        if not takes(change, 2):
+            message = f"augment: {name} is no function of two, inputs and draws"
+            raise UserError(message, "write def augment(x, draws): ..., also if it draws nothing")
         inputs = f"inputs of shape {list(x.shape[1:])} ({str(x.dtype).removeprefix('torch.')})"
         try:
             result, again = (change(x[:2], Draws(key, len(x[:2]))) for _ in range(2))
         except Exception as error:  # whatever other people's code does
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            message = f"augment: {name} cannot take {inputs}: {reason}"
-            raise UserError(message, "choose another one for such inputs") from error
+            message = f"augment: {name} cannot take {inputs}: {reason}{line_of(error)}"
+            raise UserError(message, "correct it, or choose another for such inputs") from error
         if not isinstance(result, Tensor) or result.shape != x[:2].shape or result.dtype != x.dtype:
             message = f"augment: {name} makes something else of {inputs}"
             raise UserError(message, "return a tensor of the same shape and type")
+        if result.is_floating_point() and not result.isfinite().all() and x[:2].isfinite().all():
+            message = f"augment: {name} makes inputs that are no finite numbers"
+            raise UserError(message, "correct it")
         if not torch.equal(result, again):
             message = f"augment: {name} draws noise that no engine could repeat"
             raise UserError(message, "draw all numbers from its second argument, `draws`")

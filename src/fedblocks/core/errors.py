@@ -70,14 +70,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     choice = (
         f"choose one of {', '.join(known)}" if len(known) > 1 else f"the only one is {known[0]}"
     )
-    close = " or ".join(f'"{one}"' for one in _alike(name.strip().lower(), known))
+    close = " or ".join(f'"{one}"' for one in alike(name, known))
     return f"did you mean {close}? Or {choice}" if close else choice
 
 
-def _alike(name: str, known: Sequence[str]) -> list[str]:
+def alike(name: str, known: Sequence[str]) -> list[str]:
     """The same name in other letters, or the beginning of names, or at most three that are almost
     as alike as the one that is most.
     """
+    name = name.strip().lower()
     same = [one for one in known if one.lower() == name]
     longer = [one for one in known if one.lower().startswith(name) and len(name) > _SHORT]
     likeness = {one: SequenceMatcher(None, one.lower(), name).ratio() for one in known}

@@ -15,6 +15,7 @@ from fedblocks.core.option_types import fits, in_words, members
 from fedblocks.core.options import Help, Length, Limit
 
 REQUIRED = inspect.Parameter.empty
+LONG_RUN = 1_000_000  # rounds
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ def _numbers(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [number for one in value for number in _numbers(one)]
     if callable(value):
-        # of a run of any length, if it goes over the whole of one
-        schedule = value.over(1) if getattr(value, "is_open", False) else value
+        # of a long run, if it goes over the whole of one: a short one may have no room for it
+        schedule = value.over(LONG_RUN) if getattr(value, "is_open", False) else value
         return [float(schedule(round)) for round in getattr(schedule, "turns", (0,))]
     return [value] if isinstance(value, Real) and not isinstance(value, bool) else []
 

@@ -38,6 +38,7 @@ class Method(Described, Checked):
     """
 
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
+    without_tags: ClassVar[str] = ""  # what to do where they do not say it
     # parts that every client with training data must have, e.g. "validation"
     needs: ClassVar[tuple[str, ...]] = ()
     # options that came after results were stored, each with the value that changes nothing

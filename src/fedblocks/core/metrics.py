@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, a_kind
+from fedblocks.core.own_code import own_code, own_name, takes
 
 BINS = 15  # of the calibration error
 UNDEFINED = math.nan  # as the area under a curve where a client has one class only
 
 Keep = Callable[[Tensor, Tensor], Tensor]  # outputs and targets of some examples -> a row for each
 Measure = Callable[[Tensor, Tensor], float]  # what was kept of one client, and its targets
+ONE_NUMBER = "return one number for all examples of a client, such as float(errors.mean())"
 
 
 def keep_outputs(outputs: Tensor, y: Tensor) -> Tensor:
@@ -40,9 +44,51 @@ class Metric:
     keep: Keep = keep_outputs
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            fix = 'write Metric("name", function)'
+            raise UserError(f"a metric is called {self.name!r}, which is no name", fix)
         if self.better not in ("higher", "lower"):
             message = f'the metric "{self.name}" is better when "{self.better}"'
             raise UserError(message, 'give better="higher" or better="lower"')
+        for role, function in (("of", self.of), ("keep", self.keep)):
+            if not callable(function) or not takes(function, 2):
+                what = own_name(function) if callable(function) else a_kind(function)
+                message = f'`{role}` of the metric "{self.name}", {what}, is no function of two'
+                raise UserError(message, f"write def {role}(outputs, targets): ...")
+
+    def memory(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """What is remembered of some examples: a row for each."""
+        fix = "return a tensor with a row for each example, by tensor functions of torch alone"
+        with own_code(f'`keep` of the metric "{self.name}"', fix):
+            kept = self.keep(outputs, y)
+        if not isinstance(kept, Tensor) or kept.shape[:1] != y.shape[:1]:
+            message = f'`keep` of the metric "{self.name}" gave {_describe(kept)}'
+            raise UserError(f"{message} of {len(y)} examples", fix)
+        return kept
+
+    def value(self, kept: Tensor, y: Tensor) -> float:
+        """The number of one client, from what was remembered of its examples."""
+        with own_code(f'the metric "{self.name}"', ONE_NUMBER):
+            number = self.of(kept, y)
+        if isinstance(number, Real) or _is_one_number(number):
+            return float(number)
+        message = f'the metric "{self.name}" gave {_describe(number)}, not a number'
+        raise UserError(message, ONE_NUMBER)
+
+
+def _is_one_number(value: Any) -> bool:
+    """A tensor or an array of one number that is real."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and not value.is_complex()
+    is_array = isinstance(value, np.ndarray | np.generic)
+    return is_array and value.size == 1 and value.dtype.kind in "fiub"
+
+
+def _describe(value: Any) -> str:
+    """What a function gave, for messages."""
+    shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
+    text = repr(value) if value is None or isinstance(value, str) else a_kind(value)
+    return f"{text[:60]}{shape}"
 
 
 @dataclass(frozen=True)

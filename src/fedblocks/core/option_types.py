@@ -41,7 +41,7 @@ def fits(kind: Any, value: Any) -> bool:
 def show(value: Any) -> str:
     """Write a value as a configuration has it, if that can be; a long one is cut."""
     try:
-        text = json.dumps(value)
+        text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         text = repr(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}..."

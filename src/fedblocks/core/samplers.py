@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.checks import Checked
-from fedblocks.core.errors import DataError, UserError, nearest
+from fedblocks.core.client_names import client_numbers
+from fedblocks.core.errors import DataError, UserError, a_kind, nearest
 from fedblocks.core.options import AtLeast, Conflict, Help
+from fedblocks.core.own_code import own_code, own_name
 
 __all__ = [
     "SAMPLERS",
@@ -44,10 +46,10 @@ class Sampler(Protocol):
     """A way to choose the clients of a round.
 
     The same candidates must give the same clients: a run asks more than once, and again after it
-    was stopped. All chance is in `candidates.draw`.
+    was stopped. All chance is in `candidates.draw`. Clients are given by number or by name.
     """
 
-    def __call__(self, candidates: Candidates) -> Sequence[int]: ...
+    def __call__(self, candidates: Candidates) -> Sequence[int | str]: ...
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,14 @@ class TraceSampler(Checked):
         Help("a CSV file with the columns round (from 1) and client (its name, or its number)"),
     ] = None
     rounds: Annotated[
-        tuple[tuple[int, ...], ...] | None, AtLeast(0), Help("numbers of clients, round by round")
+        tuple[tuple[int | str, ...], ...] | None,
+        AtLeast(0),
+        Help("numbers or names of clients, round by round"),
     ] = None
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:  # lists are as good, and are the same trace
+            object.__setattr__(self, "rounds", tuple(map(tuple, self.rounds)))
 
     def conflicts(self) -> list[Conflict]:
         if (self.path is None) == (self.rounds is None):
@@ -105,23 +113,22 @@ class TraceSampler(Checked):
 
     def numbers(self, round: int, names: Sequence[str]) -> set[int]:
         """The clients who are there in a round."""
-        if self.rounds is not None:
-            there = {int(client) for client in self.rounds[round % len(self.rounds)]}
-        else:
-            by_name = {name: number for number, name in enumerate(names)}
-            words = self.by_round[round % len(self.by_round)]
-            there = {by_name[word] if word in by_name else _number(word) for word in words}
-        strange = [client for client in there if client >= len(names)]
-        if strange:
-            raise DataError(
-                f"the trace names client {strange[0]}, and there are {len(names)} clients",
-                "write names of clients, or numbers from 0",
-            )
-        return there
+        return {*client_numbers(self.by_round[round % len(self.by_round)], names)}
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse a trace that names a client, in whatever round, who is not in the data."""
+        everybody = sorted({client for there in self.by_round for client in there}, key=str)
+        try:
+            client_numbers(everybody, names)
+        except DataError as error:
+            where = f"the trace {self.path}" if self.path is not None else "the trace"
+            raise DataError(f"{where}: {error.message}", error.fix) from error
 
     @cached_property
-    def by_round(self) -> list[set[str]]:
-        """Of a file: who is there, as it is written, round by round."""
+    def by_round(self) -> list[set[int | str]]:
+        """Who is there, as it is written, round by round."""
+        if self.rounds is not None:
+            return [{*there} for there in self.rounds]
         rows = _read_trace(Path(str(self.path)))
         last = max(round for round, _ in rows)
         return [{client for at, client in rows if at == round} for round in range(1, last + 1)]
@@ -129,7 +136,7 @@ class TraceSampler(Checked):
     @property
     def content_hash(self) -> str:
         """Of the trace: a run that goes on must have the same."""
-        whole = self.rounds if self.path is None else [sorted(one) for one in self.by_round]
+        whole = self.rounds if self.path is None else [sorted(map(str, o)) for o in self.by_round]
         return sha256(repr(whole).encode()).hexdigest()
 
 
@@ -152,15 +159,6 @@ def _read_trace(path: Path) -> list[tuple[int, str]]:
     return rows
 
 
-def _number(word: str) -> int:
-    if word.isascii() and word.isdigit() and len(word) <= 18:
-        return int(word)
-    raise DataError(
-        f'the trace names a client "{word[:40]}" that is not in the data',
-        "write names of clients, or numbers from 0",
-    )
-
-
 MOST_ROUNDS = 10_000_000  # of a trace
 
 
@@ -181,16 +179,24 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
 
 
 def choose_clients(sampler: Sampler, candidates: Candidates) -> list[int]:
-    """What a sampler chooses, in order; refused unless it are candidates, each once."""
-    chosen = [int(client) for client in sampler(candidates)]
-    if type(sampler) in SAMPLERS.values() and type(sampler).__module__ == __name__:
-        return sorted(chosen)
-    name = getattr(sampler, "__qualname__", type(sampler).__name__)
-    strange = {*chosen} - {*candidates.ids}
-    if strange:
-        fix = "return some of candidates.ids"
-        message = f"the sampler {name} chose client {min(strange)}, who is no candidate"
-        raise UserError(message, fix)
+    """The numbers of those whom a sampler chooses, in order; refused unless it are candidates, each
+    once.
+    """
+    who = f'the sampler "{own_name(sampler)}"'
+    fix = "return a list of some of candidates.ids, or of their names"
+    with own_code(who, fix):
+        answer = sampler(candidates)
+    if isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
+        answered = repr(answer) if answer is None or isinstance(answer, str) else a_kind(answer)
+        raise UserError(f"{who} gave {answered}, not a list of clients", fix)
+    try:
+        chosen = client_numbers(answer, candidates.names)
+    except DataError as error:
+        raise UserError(f"{who}: {error.message}", f"{fix}: {error.fix}") from error
+    if strange := {*chosen} - {*candidates.ids}:
+        client = f'client {min(strange)}, "{candidates.names[min(strange)]}"'
+        raise UserError(f"{who} chose {client}, who is no candidate", fix)
     if len({*chosen}) < len(chosen):
-        raise UserError(f"the sampler {name} chose a client twice", "return each client once")
+        twice = next(client for client in chosen if chosen.count(client) > 1)
+        raise UserError(f"{who} chose client {twice} twice", "return each client once")
     return sorted(chosen)

@@ -138,7 +138,8 @@ class Cosine(Glide):
 
     @property
     def turns(self) -> tuple[int, ...]:
-        return 0, self.warmup, self._whole()
+        # its last round, not the end after that, which may be 0 where no value of it may
+        return 0, self.warmup, max(0, self._whole() - 1)
 
     def __call__(self, round: Number) -> Number:
         fall = max(1, self._whole() - self.warmup)

@@ -4,8 +4,7 @@ their task, and nets, methods and engines ask it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,57 +17,8 @@ from fedblocks.core import mode
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.losses import IGNORE, LOSSES, OF_CLASSES, LabelLoss, summed_losses
 from fedblocks.core.metrics import METRICS, CountMetric, Metric
-
-
-@dataclass(frozen=True)
-class TaskKind:
-    """A kind of target, with the losses and metrics that are usual for it."""
-
-    says: str
-    of_classes: bool  # targets are numbers of classes; else one number for each output
-    losses: tuple[str, ...]  # the first is the default
-    metrics: tuple[str, ...]  # the defaults, the main one first
-    other_metrics: tuple[str, ...]
-    steps: bool | None = None  # whether an example has a label for each step; None: as it likes
-
-
-_OF_CLASSES = ("f1_macro", "f1_micro", "auroc", "average_precision", "calibration_error")
-_ENTROPY = ("cross_entropy",)
-KINDS = {
-    "classification": TaskKind(
-        "one class for each example", True, _ENTROPY, ("accuracy",), (*_OF_CLASSES, "perplexity")
-    ),
-    "sequence-labelling": TaskKind(
-        "a class for each step of an example",
-        True,
-        _ENTROPY,
-        ("accuracy", "f1_macro"),
-        (*_OF_CLASSES, "perplexity"),
-        steps=True,
-    ),
-    "next-token": TaskKind(
-        "the token that follows each step",
-        True,
-        _ENTROPY,
-        ("perplexity", "accuracy"),
-        _OF_CLASSES,
-        steps=True,
-    ),
-    "multi-label": TaskKind(
-        "several labels for each example, each there or not",
-        False,
-        ("binary_cross_entropy",),
-        ("f1_micro", "f1_macro", "average_precision"),
-        ("accuracy", "auroc", "calibration_error"),
-    ),
-    "regression": TaskKind(
-        "one or more numbers for each example",
-        False,
-        ("squared", "absolute", "huber"),
-        ("mae", "rmse", "r2"),
-        (),
-    ),
-}
+from fedblocks.core.task_checks import check_loss, check_metrics, loss_name
+from fedblocks.core.task_kinds import KINDS, TaskKind
 
 
 @dataclass(frozen=True)
@@ -91,12 +41,13 @@ class Task:
         if self.kind not in KINDS:
             raise UserError(f'kind: there is no task "{self.kind}"', nearest(self.kind, KINDS))
         loss = self.loss or self.facts.losses[0]
-        metrics = (self.metrics,) if isinstance(self.metrics, str | Metric) else self.metrics
+        is_list = isinstance(self.metrics, Iterable) and not isinstance(self.metrics, str)
+        metrics = tuple(self.metrics) if is_list else (self.metrics,)
         object.__setattr__(self, "loss", loss)
-        object.__setattr__(self, "metrics", tuple(metrics) or self.facts.metrics)
+        object.__setattr__(self, "metrics", metrics or self.facts.metrics)
         object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
-        _check_loss(self)
-        _check_metrics(self)
+        check_loss(self)
+        check_metrics(self)
 
     @property
     def facts(self) -> TaskKind:
@@ -201,9 +152,9 @@ class Task:
         """The shape of a net's outputs for one example."""
         return [*y.shape[1:], classes] if self.of_classes else [*y.shape[1:]]
 
-    def loss_shape(self, outputs: Tensor, y: Tensor) -> torch.Size:
-        """The shape of what the loss returns for some examples."""
-        return self._label_losses(outputs, torch.where(self.scored(y), y, 0)).shape
+    def label_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """What the loss returns for some examples, targets that are not known taken as 0."""
+        return self._label_losses(outputs, torch.where(self.scored(y), y, 0))
 
     @property
     def _is_plain(self) -> bool:
@@ -220,7 +171,7 @@ class Task:
     def table(self) -> dict[str, Any]:
         """The task as a configuration records it; functions go by their names."""
         names = [m if isinstance(m, str) else m.name for m in self.metrics]
-        table: dict[str, Any] = {"kind": self.kind, "loss": _name(self.loss), "metrics": names}
+        table: dict[str, Any] = {"kind": self.kind, "loss": loss_name(self.loss), "metrics": names}
         if self.class_weights:
             table["class_weights"] = list(self.class_weights)
         return table | ({"label_smoothing": self.label_smoothing} if self.label_smoothing else {})
@@ -229,49 +180,6 @@ class Task:
     def of(table: Mapping[str, Any]) -> Task:
         """The task that a table describes."""
         return Task(**table)
-
-
-def _name(loss: str | LabelLoss) -> str:
-    return loss if isinstance(loss, str) else getattr(loss, "__qualname__", type(loss).__name__)
-
-
-def _check_loss(task: Task) -> None:
-    loss, facts = task.loss, task.facts
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise UserError(f'loss: there is no loss "{loss}"', nearest(loss, LOSSES))
-        others = {name for kind in KINDS.values() for name in kind.losses} - {*facts.losses}
-        if loss in others:
-            fix = f"choose from {', '.join(facts.losses)}, or give a function"
-            raise UserError(f'loss: "{loss}" is not for {task.kind}', fix)
-    weighted = bool(task.class_weights) or task.label_smoothing != 0
-    if weighted and loss not in OF_CLASSES:
-        raise UserError(
-            f'class_weights and label_smoothing are for cross-entropies, not for "{_name(loss)}"',
-            "leave them out, or write them into the loss",
-        )
-    if not 0 <= task.label_smoothing < 1:
-        raise UserError(
-            f"label_smoothing: {task.label_smoothing} is not a share", "use 0 or more, below 1"
-        )
-    if any(not (math.isfinite(weight) and weight >= 0) for weight in task.class_weights):
-        raise UserError("class_weights: a weight is negative or no number", "use 0 or more")
-
-
-def _check_metrics(task: Task) -> None:
-    usual = {*task.facts.metrics, *task.facts.other_metrics, "loss"}
-    of_kinds = {name for k in KINDS.values() for name in (*k.metrics, *k.other_metrics)}
-    names = []
-    for metric in task.metrics:
-        name = metric if isinstance(metric, str) else metric.name
-        if isinstance(metric, str) and metric not in METRICS:
-            raise UserError(f'metrics: there is no metric "{metric}"', nearest(metric, METRICS))
-        if isinstance(metric, str) and metric in of_kinds - usual:
-            fix = f"choose from {', '.join(sorted(usual))}, or give a Metric of your own"
-            raise UserError(f'metrics: "{metric}" is not for {task.kind}', fix)
-        names.append(name)
-    if len({*names}) < len(names):
-        raise UserError(f"metrics: {', '.join(names)} has a name twice", "name each once")
 
 
 CLASSIFICATION = Task()  # where data do not say otherwise

@@ -58,7 +58,7 @@ def check_names(federation: Federation) -> None:
     names = federation.names
     if isinstance(names, tuple) and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"two clients are called {twice}", "give every client a name of its own")
+        raise DataError(f'two clients are called "{twice}"', "give every client a name of its own")
 
 
 def check_rows(federation: Federation) -> None:
@@ -107,7 +107,7 @@ def _first_odd(x: torch.Tensor, bad: Mask) -> str:
     odd = (~torch.isfinite(x[torch.from_numpy(rows).to(x.device)])).nonzero()
     row, place = int(rows[0]), odd[0, 1:].tolist()
     at = f", column {place[0]}" if len(place) == 1 else f", at {place}" if place else ""
-    more = f", and {len(odd) - 1} more values" if len(odd) > 1 else ""
+    more = f", and {count_of(len(odd) - 1, 'more value')}" if len(odd) > 1 else ""
     return f"row {row}{at} is {x[(row, *place)].item()}{more}"
 
 
@@ -185,11 +185,12 @@ def warnings(federation: Federation, few: int) -> list[str]:
         messages.append("no client has test rows: split=(0.6, 0.2, 0.2) gives everybody some")
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
-    leaked = np.count_nonzero(trained & tested)
+    leaked = int(np.count_nonzero(trained & tested))
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
-    return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
+    both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"
+    return messages + ([both] if leaked else [])
 
 
 def _verb(remark: str, clients: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 from torch import Tensor
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import (
     FieldInputs,
@@ -42,7 +42,8 @@ def partition_of(partition: How, y: Tensor) -> Partition:
     clients = partition(y.numpy()) if callable(partition) else partition
     division = clients if isinstance(clients, Partition) else partition_from_lists(clients)
     if len(division.rows.index) and int(division.rows.index.max()) >= len(y):
-        message = f"the partition names row {division.rows.index.max()}, the pool has {len(y)} rows"
+        last = division.rows.index.max()
+        message = f"the partition names row {last}, the pool has {count_of(len(y), 'row')}"
         raise DataError(message, "make the partition from the labels of this pool")
     return division
 

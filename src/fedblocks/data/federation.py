@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,10 @@ class Federation(Readers):
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
+        shape = ", ".join(self.fields.labels) if self.fields is not None else shape
         where = " in a file" if self.streamed else ""
-        return (
-            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}{where}, "
-            f"{describe_targets(self)})"
-        )
+        size = f"{count_of(self.clients, 'client')}, {count_of(len(self.x), 'row')}"
+        return f"Federation({size} of {shape}{where}, {describe_targets(self)})"
 
     @property
     def clients(self) -> int:
@@ -212,9 +211,9 @@ class Federation(Readers):
         """The same federation with its pool on a device; inputs in a file stay there."""
         return replace(self, x=self.x if self.streamed else self.x.to(device), y=self.y.to(device))
 
-    def subset(self, clients: npt.ArrayLike) -> Federation:
-        """Only these clients, in this order, under their own names; the pool is shared,
-        not copied.
+    def subset(self, clients: Iterable[int | str]) -> Federation:
+        """Only these clients, by number or name, in this order, under their own names; the pool is
+        shared, not copied.
         """
         return take_clients(self, clients)
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -152,7 +152,7 @@ def take_names(names: Sequence[str], clients: Ints) -> Sequence[str]:
 def some_names(names: Sequence[str], clients: npt.ArrayLike, most: int = 5) -> str:
     """A short readable list of clients for messages."""
     chosen = np.asarray(clients, dtype=np.int64).tolist()
-    shown = ", ".join(names[c] for c in chosen[:most])
+    shown = ", ".join(f'"{names[c]}"' for c in chosen[:most])
     return shown + (f" and {len(chosen) - most} more" if len(chosen) > most else "")
 
 
@@ -162,6 +162,6 @@ def same_length(**rows: int) -> None:
     for name, count in others:
         if count != expected:
             raise DataError(
-                f"{first} has {expected} rows and {name} has {count}",
+                f"{first} has {count_of(expected, 'row')} and {name} has {count}",
                 f"give one of {name} for each row",
             )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
 from fedblocks.data.rows import Ints, renumber_parts, take_names
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
 
 
-def take_clients(federation: Federation, clients: npt.ArrayLike) -> Federation:
+def take_clients(federation: Federation, clients: Iterable[Any]) -> Federation:
     """Only these clients, in this order, over the same pool."""
-    chosen = np.asarray(clients, dtype=np.int64)
-    if len(chosen) and (chosen.min() < 0 or chosen.max() >= federation.clients):
-        message = f"clients {chosen.min()}..{chosen.max()}"
-        raise DataError(message, f"choose from 0..{federation.clients - 1}")
+    chosen = np.asarray(client_numbers(clients, federation.names), dtype=np.int64)
     rows: dict[str, Any] = {part: rows.take(chosen) for part, rows in federation.parts.items()}
     tags = {name: tag[chosen] for name, tag in federation.tags.items()}
     return replace(federation, **rows, names=take_names(federation.names, chosen), tags=tags)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 from fedblocks.data.rows import Floats, Rows
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ def describe_targets(federation: Federation) -> str:
     """Such as `10 classes`, `5 labels` or `1 number`."""
     count = federation.classes
     if federation.task.of_classes:
-        return f"{count} classes"
-    word = "number" if federation.task.kind == "regression" else "label"
-    return f"{count} {word}{'' if count == 1 else 's'}"
+        return f"{count} {'class' if count == 1 else 'classes'}"
+    return count_of(count, "number" if federation.task.kind == "regression" else "label")
 
 
 def gaps_in_labels(federation: Federation) -> str:
@@ -78,7 +77,9 @@ def odd_targets(federation: Federation) -> tuple[torch.Tensor, str, str]:
 def remarks_on_targets(federation: Federation) -> list[str]:
     """Targets that are not known are not scored, which is allowed but easily overlooked."""
     missing = int(federation.y.isnan().sum())
-    return [f"{missing} targets are missing (NaN) and are not scored"] if missing else []
+    verb = "is" if missing == 1 else "are"
+    text = f"{count_of(missing, 'target')} {verb} missing (NaN) and {verb} not scored"
+    return [text] if missing else []
 
 
 def spread_of_targets(federation: Federation, rows: Rows) -> dict[str, list[Any]]:

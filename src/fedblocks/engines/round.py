@@ -68,7 +68,7 @@ class Experiment:
         if self.groups:
             lacking &= np.array([own == group for own in self.groups])
         if lacking.any():
-            clients = self.data.names[int(lacking.argmax())]
+            clients = f'"{self.data.names[int(lacking.argmax())]}"'
             others = int(lacking.sum()) - 1
             clients += f" and {count_of(others, 'other client')} have" if others else " has"
             raise DataError(

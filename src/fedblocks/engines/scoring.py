@@ -63,13 +63,13 @@ def score_outputs(task: Task, outputs: Tensor, y: Tensor) -> tuple[float, ...]:
     the metrics that need outputs.
     """
     counts = _count(task, outputs, y, torch.ones(len(y), device=y.device))
-    kept = {metric.keep: metric.keep(outputs, y) for metric in task.measured}
+    kept = {metric.keep: metric.memory(outputs, y) for metric in task.measured}
     return (*counts.tolist(), *_measure_one(task, kept, y).tolist())
 
 
 def _counts(view: OwnView, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
     task = local.source.task
-    keeps = dict.fromkeys(metric.keep for metric in task.measured)
+    keeps = {metric.keep: metric for metric in task.measured}
 
     def counts(
         client: dict[str, Any], blocks: Blocks, rows: Tensor, real: Tensor
@@ -79,7 +79,10 @@ def _counts(view: OwnView, local: ClientStack, words: Mapping[str, Any]) -> Mapp
         with mode.mode(training=False, mapped=local.mapped, mask=mask, task=task):
             outputs = view(client)(local.whole(blocks), x)
             targets = _targets(y, words)
-            kept = [{keep: keep(outputs, labels) for keep in keeps} for labels in targets]
+            kept = [
+                {keep: metric.memory(outputs, labels) for keep, metric in keeps.items()}
+                for labels in targets
+            ]
             return torch.stack([_count(task, outputs, labels, real) for labels in targets]), kept
 
     return counts
@@ -148,4 +151,4 @@ def _value(metric: Metric, kept: Tensor, y: Tensor) -> float:
     """A model whose outputs are no numbers is as bad as can be, and not left out."""
     if kept.isnan().any():
         return -math.inf if metric.better == "higher" else math.inf
-    return float(metric.of(kept, y))
+    return metric.value(kept, y)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fedblocks.core.errors import UserError
-from fedblocks.core.task import KINDS
+from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.task_kinds import KINDS
 
 KEY = "fedblocks"  # under which a model file carries its card
 LONGEST = 10_000  # characters of a table of options: every layer that it names is made
@@ -57,7 +57,8 @@ class Card(BaseModel):
     seed: int
     data: str  # name of the data set
     data_hash: str  # SHA-256 of the federation
-    accuracy: float | None  # on the client's own examples below; none where numbers are learned
+    # on the client's own examples below; none where the task is judged by other metrics alone
+    accuracy: float | None = None
     examples: int
     part: str  # of the client's data, that the examples are of
     input_shape: Annotated[list[Positive], AfterValidator(_of_bearable_size)]  # of one example
@@ -122,12 +123,11 @@ class Card(BaseModel):
         files = [word for file in files_of(self.code) for word in ("--code", file)]
         lines += ["", f"    {shlex.join([*predict, *trust, *files])}"]
         lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
-        return (
-            "\n".join(
-                [*lines, "", "## All of it as JSON", "", *_indent(self.model_dump_json(indent=2))]
-            )
-            + "\n"
-        )
+        return "\n".join([*lines, "", "## All of it as JSON", "", *_indent(self._json())]) + "\n"
+
+    def _json(self) -> str:
+        without = {"accuracy"} if self.accuracy is None else set()
+        return self.model_dump_json(indent=2, exclude=without)
 
     @property
     def client_text(self) -> str:
@@ -138,9 +138,11 @@ class Card(BaseModel):
     def _scores(self) -> dict[str, str]:
         """A row for each metric, or for the accuracy alone."""
         known = self.metrics or {"accuracy": self.accuracy}
-        where = f"on {self.examples} {self.part} examples of this client"
+        where = f"on {count_of(self.examples, f'{self.part} example')} of this client"
         shown = {name: "-" if value is None else f"{value:.3f}" for name, value in known.items()}
-        return {name: f"{text} {where}" for name, text in shown.items()}
+        main = next(iter(known))
+        heads = {main: f"{main}, the main metric"} if len(known) > 1 else {}
+        return {heads.get(name, name): f"{text} {where}" for name, text in shown.items()}
 
     def _outputs(self) -> str:
         if KINDS[self.task].of_classes:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.config.model import ALL
+from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.data.arrays import FIELDS
@@ -63,7 +64,7 @@ def export_model(
     folded = fold(model)
     code = read_entries(Path(run))
     card = _card(
-        model, folded, format, _commands(Path(run), model.client, format, path, code), code
+        model, folded, format, _commands(Path(run), _client_text(model), format, path, code), code
     )
     x = model.examples(EXAMPLES).x
     draft = path.with_name(f".draft-{os.getpid()}-{path.name}")
@@ -152,7 +153,7 @@ def _scores(model: Personal, examples: Examples) -> dict[str, Any]:
     """How well the model does on the client's own examples, as its card says it."""
     task, outputs = model.data.task, model.predict(examples.x)
     counts = score_outputs(task, outputs, examples.y)
-    has_accuracy = task.kind != "regression" and counts[1] > 0
+    has_accuracy = any(metric.name == "accuracy" for metric in task.all_metrics) and counts[1] > 0
     accuracy = counts[0] / counts[1] if has_accuracy else None
     kind = {} if task.kind == "classification" else {"task": task.kind}
     values = {} if task.counts_alone else task.values(counts)
@@ -160,10 +161,16 @@ def _scores(model: Personal, examples: Examples) -> dict[str, Any]:
     return {"accuracy": accuracy, **kind, "metrics": metrics}
 
 
-def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entry]) -> list[str]:
+def _client_text(model: Personal) -> str:
+    """The client as a command takes it: its number, unless another client is called so."""
+    number, names = str(model.client), model.data.names
+    return number if client_number(number, names) == model.client else names[model.client]
+
+
+def _commands(run: Path, client: str, format: Format, out: Path, code: list[Entry]) -> list[str]:
     """What makes the run, and then the file, once more."""
     files = [word for file in files_of(code) for word in ("--code", file)]
     again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
-    options = ["--client", str(client), "--format", format, "--out", out.name]
+    options = ["--client", client, "--format", format, "--out", out.name]
     export = ["fedblocks", "export", "NEW_RUN", *options, *files]
     return [shlex.join(again), shlex.join(export)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from torch import Tensor
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
+from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
@@ -22,8 +22,8 @@ from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.runs.build import prepare
 from fedblocks.runs.python import Methods
-from fedblocks.runs.result import RunResult, config_of
-from fedblocks.runs.run import check_same_data
+from fedblocks.runs.result import RunResult, models_config_of
+from fedblocks.runs.run import check_same_federation
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
@@ -53,6 +53,13 @@ class Personal:
     config: Config | None = None  # of the run that it comes from
     group: str = ALL  # of clients, in the configuration
 
+    def __repr__(self) -> str:
+        numbers = sum(v.numel() for block in self.blocks.values() for v in block.values())
+        whose = f'client {self.client} "{self.data.names[self.client]}"'
+        made_by = f"{type(self.method).__name__} after round {self.round}"
+        blocks = ", ".join(self.blocks)
+        return f"Personal({whose}, {made_by}, blocks {blocks}: {numbers:,} numbers)"
+
     def predict(self, x: Tensor) -> Tensor:
         """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]."""
         with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
@@ -78,12 +85,12 @@ def personal(
 
     What a method does before an evaluation is done here too: fine-tuning, choosing a cluster,
     finding gates. The client is a number, counted from 0, or a name. A run that was
-    started with a method and data needs the same again.
+    started with a method and data needs the same again, but not its sampler.
     """
     ingredients = None if method is None or data is None else Ingredients.of(method, data)
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
-        prepared = prepare(on_the_cpu(config_of(folder, ingredients)))
-        check_same_data(folder, prepared)
+        prepared = prepare(on_the_cpu(models_config_of(folder, ingredients)))
+        check_same_federation(folder, prepared)
         restore_constants(folder.path, prepared.experiment.methods)
         check_frozen(folder, prepared.experiment)
         number = client_number(client, prepared.experiment.data.names)
@@ -98,7 +105,7 @@ def personal(
 def personal_of(
     experiment: Experiment,
     state: State,
-    client: int,
+    client: int | str,
     clients: list[int] | None = None,
     joining: bool = False,
 ) -> Personal:
@@ -107,6 +114,7 @@ def personal_of(
 
     `joining` treats the client as one that never took part.
     """
+    client = client_number(client, experiment.data.names)
     everybody = list(range(experiment.data.clients)) if clients is None else clients
     for job in evaluation_jobs(experiment, state, everybody, joining):
         if client in job.ids:
@@ -117,7 +125,8 @@ def personal_of(
             }
             group = experiment.groups[client] if experiment.groups else ALL
             return Personal(client, job.method, plain, state.round, experiment.data, group=group)
-    raise UserError(f"there is no client {client}", f"choose from 0..{experiment.data.clients - 1}")
+    message = f"client {client} is not among those that are evaluated together"
+    raise UserError(message, "name it in `clients`, too")
 
 
 def on_the_cpu(config: Config) -> Config:
@@ -131,14 +140,3 @@ def _last_state(folder: RunFolder) -> State:
             f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
         )
     return state_of(checkpoint.load(folder.checkpoints), "cpu")
-
-
-def client_number(client: int | str, names: Sequence[str]) -> int:
-    """A client by its number, counted from 0, or by its name; a number goes before a name."""
-    text = str(client)
-    if text.isdecimal() and int(text) < len(names):
-        return int(text)
-    if text in names:
-        return list(names).index(text)
-    fix = f"choose from 0..{len(names) - 1}, or a name such as {names[0]}"
-    raise UserError(f"there is no client {client}: the run has {len(names)}", fix)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.core.task import KINDS, Task
+from fedblocks.core.task import Task
+from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 from fedblocks.export.inputs import read_inputs
@@ -34,6 +35,19 @@ class Predictions(NamedTuple):
         """The labels of single-label inputs by their names, where the classes have names."""
         names = self.card.class_names if self.labels.ndim == 1 else []
         return [names[label] if names else label for label in self.labels.tolist()]
+
+    def texts(self, most: int) -> list[str]:
+        """The first predictions for people: classes, the labels that are there, or numbers."""
+        card, some = self.card, self.labels[:most].tolist()
+        names = card.class_names or [str(number) for number in range(card.classes)]
+        if card.task == "regression":
+            return [", ".join(f"{number:.4g}" for number in row) for row in some]
+        if card.task == "multi-label":
+            rows = [[name for name, there in zip(names, row) if there] for row in some]
+            return [", ".join(row) or "none" for row in rows]
+        if self.labels.ndim == 1:
+            return [names[label] for label in some]
+        return [" ".join(names[label] for label in row) for row in some]
 
 
 def predict(

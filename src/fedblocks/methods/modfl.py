@@ -72,6 +72,8 @@ class ModFL(Method):
         (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
     )
 
+    without_tags: ClassVar[str] = 'use cohorts = "found", which needs no tag'
+
     configuration: Annotated[
         str, Help("who federates the body: groups of clients with the same name")
     ] = ""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedblocks.config.code.loading import hand_over
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
+from fedblocks.reports.comparison_text import shown_cells
 from fedblocks.reports.intervals import Interval, bootstrap_interval
 from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
@@ -53,10 +54,9 @@ class Comparison:
         return metric_of(self.runs)
 
     def __str__(self) -> str:
-        columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
         title = "" if self.metric.name == "accuracy" else f"{self.metric.name} of clients"
-        rows = TableRows([{key: row[key] for key in columns} for row in self.rows], title)
-        return "\n".join([str(rows), *self.remarks, self.verdict, describe_seconds(self.rows)])
+        table = TableRows(shown_cells(self.rows), title)
+        return "\n".join([str(table), *self.remarks, self.verdict, describe_seconds(self.rows)])
 
     @property
     def remarks(self) -> list[str]:
@@ -122,7 +122,7 @@ def compare(
         _refuse_names(data, methods, changes)
         listed = what
         federations = cast(Data, data)
-        hand_over(lambda: recipes_of(listed, federations))
+        hand_over(lambda: recipes_of(listed, federations, settings.get("sampler")))
         grid = grid_of(listed, federations, rounds, SEEDS if seeds is None else seeds, settings)
     runs = play_grid(grid, Path(out) if out is not None else None, on_run)
     first = next(iter(next(iter(runs.values())).values()))

@@ -12,7 +12,8 @@ import torch
 from fedblocks.config.model import ALL, Config
 from fedblocks.core.augmentations import try_augmentations
 from fedblocks.core.blocks import Pool
-from fedblocks.core.errors import UserError
+from fedblocks.core.client_names import client_numbers
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.method import Method
 from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
@@ -26,6 +27,7 @@ from fedblocks.runs.patience import check_stopping
 from fedblocks.runs.sampling import Sampling, sampling_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
+from fedblocks.runs.trials import try_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)
     check_stopping(config, federation)
+    _check_faults(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
     engine, why_engine = engine_of(config, experiment, cohort, device, clients)
@@ -70,6 +73,12 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
 
 
+def _check_faults(config: Config, federation: Federation) -> None:
+    if config.faults is not None and config.faults.clients is not None:
+        with placed(config, ("faults", "clients")):
+            client_numbers(config.faults.clients, federation.names)
+
+
 def look_over(
     config: Config, experiment: Experiment, federation: Federation, clients: int
 ) -> tuple[int, list[Note]]:
@@ -80,6 +89,9 @@ def look_over(
             check_phases(method)
             try_augmentations(method.augment or (), experiment.data.x)
         experiment.start()  # blocks that cannot be shared show here
+    with placed(config, ("task",)):
+        # the nets of all groups have outputs of one shape
+        checks += try_task(next(iter(experiment.methods.values())).net, experiment.data)
     methods = experiment.methods.values()
     tags = _tags(federation)
     remarks = [text for method in methods for text in method.remarks(tags)]
@@ -128,7 +140,8 @@ def _large_batches(experiment: Experiment, federation: Federation) -> list[Note]
     smallest = min(method.batch_size for method in experiment.methods.values())
     if not 0 < largest < smallest:
         return []
-    text = f"batch_size = {smallest}, but no client has more than {largest} training rows"
+    most = count_of(largest, "training row")
+    text = f"batch_size = {smallest}, but no client has more than {most}"
     return [Note(f"{text}: each client trains on all its rows at once")]
 
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import Tensor
 
 from fedblocks.config.choices import MEANT, make
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
-from fedblocks.core.errors import DataError, NetError, UserError, nearest
+from fedblocks.core.client_names import client_numbers
+from fedblocks.core.errors import DataError, NetError, UserError, count_of, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
-from fedblocks.core.task import Task
 from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets, gaps_in_labels
 from fedblocks.engines.round import Experiment
@@ -63,16 +62,31 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         message = f'net "{name}" cannot take {inputs}: {reason}'
         raise UserError(message, _other_inputs(federation)) from error
     if list(outputs.shape) != wanted:
-        need = f"{describe_targets(federation)} need {wanted}"
+        verb = "needs" if federation.classes == 1 else "need"
+        need = f"{describe_targets(federation)} {verb} {wanted}"
         message = f'net "{name}" turns two {inputs} into {list(outputs.shape)}; {need}'
-        fix = "give the net as many outputs as there are classes, for every label of an example"
+        fix = _as_many_outputs(federation)
         if wanted == [2, 1, *outputs.shape[1:]]:  # a column of labels
             fix = f"y has shape {list(federation.y.shape)}: use y[:, 0]"
         elif gaps := gaps_in_labels(federation):
             message, fix = f"{message}, but {gaps}", f"number the labels from 0 on, or {fix}"
         raise UserError(message, fix)
-    _try_task(task, outputs, federation)
+    _check_weights(federation)
     return net
+
+
+def _as_many_outputs(federation: Federation) -> str:
+    """What to do where a net has other outputs than the task needs."""
+    many, task = federation.classes, federation.task
+    if not task.of_classes:
+        what = "number" if task.kind == "regression" else "label"
+        return f"give the net {count_of(many, 'output')}, one for each {what} of an example"
+    if federation.y.dim() == 1:
+        return f"give the net {count_of(many, 'output')}, one for each class"
+    fix = f"give the net {count_of(many, 'output')} for every label of an example"
+    if task.facts.steps is None and many == 2:
+        fix += '; where these are several labels, each there or not, say task="multi-label"'
+    return fix
 
 
 def _other_inputs(federation: Federation) -> str:
@@ -87,21 +101,11 @@ def _other_inputs(federation: Federation) -> str:
     )
 
 
-def _try_task(task: Task, outputs: Tensor, federation: Federation) -> None:
-    """Refuse a loss or weights of classes that do not fit the outputs."""
-    classes = federation.classes
-    if task.class_weights and len(task.class_weights) != classes:
-        message = f"task.class_weights has {len(task.class_weights)} numbers for {classes} outputs"
+def _check_weights(federation: Federation) -> None:
+    weights, classes = federation.task.class_weights, federation.classes
+    if weights and len(weights) != classes:
+        message = f"task.class_weights has {len(weights)} numbers for {classes} outputs"
         raise UserError(message, "give one for each class or label")
-    # not as many examples as outputs, so that one is not taken for the other
-    many = outputs.shape[-1] + 1
-    y = federation.y[:1].expand(many, *federation.y.shape[1:]).cpu()
-    shape = list(task.loss_shape(outputs[:1].expand(many, *outputs.shape[1:]), y))
-    if shape not in ([many], list(y.shape)):
-        message = f"the loss of {many} examples with targets {list(y.shape)} has shape {shape}"
-        raise UserError(
-            message, f"return one number for each example, [{many}], or {list(y.shape)}"
-        )
 
 
 def _method(
@@ -139,9 +143,11 @@ def _check_tags(name: str, method: Method, federation: Federation) -> None:
     for tag in method.tags:
         if tag not in federation.tags:
             message = f'"{name}" needs the tag "{tag}" of every client, which the data do not have'
+            other = f"{method.without_tags}; or " if method.without_tags else ""
             fix = (
-                "choose a shift or a data set that gives it; in Python: Federation.from_users(..., "
-                f'tags={{"{tag}": [0, 1, ...]}}), one whole number for each client'
+                f"{other}choose a shift or a data set that gives it; in Python: "
+                f'Federation.from_users(..., tags={{"{tag}": [0, 1, ...]}}), one whole number for '
+                "each client"
             )
             raise DataError(message, fix)
 
@@ -149,12 +155,8 @@ def _check_tags(name: str, method: Method, federation: Federation) -> None:
 def _members(config: Config, name: str, group: GroupSection, federation: Federation) -> list[int]:
     """The clients of a group."""
     if group.tag is None:
-        outside = [c for c in group.clients if not 0 <= c < federation.clients]
-        if outside:
-            fix = f"choose from 0..{federation.clients - 1}"
-            with placed(config, ("groups", name, "clients")):
-                raise UserError(f"there is no client {outside[0]}", fix)
-        return list(group.clients)
+        with placed(config, ("groups", name, "clients")):
+            return client_numbers(group.clients, federation.names)
     if group.tag not in federation.tags:
         fix = nearest(group.tag, federation.tags)
         with placed(config, ("groups", name, "tag")):

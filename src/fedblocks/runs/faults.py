@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from fedblocks.core.admission import Refusal
+from fedblocks.core.client_names import client_numbers
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report, add_bytes
@@ -28,7 +29,9 @@ def faults_of(prepared: Prepared, round: int, cohort: Sequence[int]) -> dict[int
     if chosen is None:
         return {}
     faults: dict[int, Fault] = {}
-    prone = cohort if chosen.clients is None else sorted({*cohort} & {*chosen.clients})
+    prone = cohort
+    if chosen.clients is not None:
+        prone = sorted({*cohort} & {*client_numbers(chosen.clients, prepared.sampling.names)})
     for client in prone:
         left = generator(prepared.config.seed, round, client, "fault").random()
         for fault in (*ABSENT, "corrupt"):

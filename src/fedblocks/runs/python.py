@@ -29,13 +29,14 @@ from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
 from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.extension import extend
+from fedblocks.runs.listeners import check_listeners
+from fedblocks.runs.members import Members, check_groups, members_table
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
 from fedblocks.runs.ranks.joining import is_first, together
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
-Members = Sequence[int] | Mapping[str, Any]  # client numbers, or {"tag": ..., "value": ...}
 # settings that stand in a table of their own, and the field that a plain value is
 TABLES = {
     "cohort": ("cohort", "size"),
@@ -92,6 +93,7 @@ def run(
     `track` names tools that mirror the run; `on_round`, `on_evaluation` and `on_note` are told
     what happens; without `on_note`, warnings become Python's.
     """
+    check_listeners(on_round=on_round, on_note=on_note, on_evaluation=on_evaluation)
     on_round = print_too(on_round) if progress else on_round
     hand_over(lambda: _recipes(what, data, settings.get("sampler")))
     if isinstance(what, Config):
@@ -130,6 +132,7 @@ def resume(
     that was started from a configuration needs neither. `rounds="+20"` extends a run, also a
     finished one, and `rounds=60` lets it have 60 in all. `progress` prints a line a round.
     """
+    check_listeners(on_round=on_round, on_note=on_note, on_evaluation=on_evaluation)
     on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
         raise UserError(
@@ -168,7 +171,7 @@ def config_of_objects(
         raise UserError(
             "say how many rounds to train", "write for example run(method, data, rounds=20)"
         )
-    _check_groups(ingredients, groups)
+    check_groups(ingredients, groups)
     ingredients = ingredients.with_sampler(settings.get("sampler"))
     common = ingredients.method_of(ALL)
     table: Table = {
@@ -180,7 +183,10 @@ def config_of_objects(
     if task := task_table(ingredients.data.task):
         table["task"] = task
     table["groups"] = {
-        name: {**_members(members), **_tables(ingredients.methods[name])}
+        name: {
+            **members_table(name, members, ingredients.data),
+            **_tables(ingredients.methods[name]),
+        }
         for name, members in groups.items()
     }
     for key, (section, field) in TABLES.items():
@@ -217,36 +223,6 @@ def run_mirrored(
 
 def _tables(method: Method) -> Table:
     return {"net": net_table(method.net), "method": method_table(method)}
-
-
-def _members(members: Members) -> Table:
-    return (
-        dict(members)
-        if isinstance(members, Mapping)
-        else {"clients": [int(client) for client in members]}
-    )
-
-
-def _check_groups(ingredients: Ingredients, groups: Mapping[str, Members]) -> None:
-    """Every group has a method, every method a group, and every client one of them."""
-    named = [name for name in ingredients.methods if name != ALL]
-    missing, spare = [n for n in groups if n not in named], [n for n in named if n not in groups]
-    if missing:
-        raise UserError(
-            f'the group "{missing[0]}" has no method',
-            f'write run({{"{missing[0]}": method, ...}}, ...)',
-        )
-    if spare:
-        fix = f'write groups={{"{spare[0]}": [0, 1, ...]}}'
-        raise UserError(f'which clients use the method "{spare[0]}"?', fix)
-    listed = {int(c) for m in groups.values() if not isinstance(m, Mapping) for c in m}
-    by_tag = any(isinstance(m, Mapping) for m in groups.values())
-    alone = sorted(set(range(ingredients.data.clients)) - listed)
-    if ALL not in ingredients.methods and alone and not by_tag:
-        raise UserError(
-            f"client {alone[0]} is in no group",
-            'give a method for all others: {"all": method, ...}',
-        )
 
 
 def _refuse_more(**settings: Any) -> None:

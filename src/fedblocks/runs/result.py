@@ -239,7 +239,19 @@ def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Conf
     """The configuration that a run was started with, to be run: all that it names, or
     is made of, must be there.
     """
-    config = stored_config(folder)
+    return _complete(folder, folder.config, ingredients)
+
+
+def models_config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Config:
+    """The same as far as it decides what the models are: the rounds are past, and what chose the
+    clients of each need not be there.
+    """
+    table = {key: value for key, value in folder.config.items() if key != "cohort"}
+    return _complete(folder, table, ingredients)
+
+
+def _complete(folder: RunFolder, table: dict[str, Any], ingredients: Ingredients | None) -> Config:
+    config = Config.stored(table, _source(folder))
     if not config.is_of_objects:
         if ingredients is not None:
             fix = "leave out method and data"
@@ -248,7 +260,7 @@ def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Conf
                 fix,
             )
         code_record.require_names(config, folder.path)
-        return Config.of(folder.config, _source(folder))
+        return Config.of(table, _source(folder))
     if ingredients is None:
         raise code_record.require_objects(folder.path)
     check_same(config, ingredients)

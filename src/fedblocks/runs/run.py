@@ -27,13 +27,11 @@ from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import REAL, RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
 
-# under which the folder of a real federation's run keeps the name that its clients know
-REAL = "federation-run"
 RUNS = Path("runs")  # where runs go that were given no folder
 
 
@@ -208,14 +206,20 @@ def check_untouched(folder: RunFolder) -> None:
 
 
 def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
-    recorded = folder.store.meta("federation")
-    if recorded is not None and recorded != prepared.hash:
-        fix = "restore the data that the run was started with, or start a new run"
-        raise DataError("the data differ from those that the run was started with", fix)
+    """Refuse to go on with other data, or with another trace of who is there."""
+    check_same_federation(folder, prepared)
     trace = folder.store.meta(TRACE)
     if trace is not None and trace != prepared.sampling.content_hash:
         fix = "restore the trace that the run was started with, or start a new run"
         raise DataError("the trace of who is there differs from that of the run", fix)
+
+
+def check_same_federation(folder: RunFolder, prepared: Prepared) -> None:
+    """Refuse other data than those that the run was started with."""
+    recorded = folder.store.meta("federation")
+    if recorded is not None and recorded != prepared.hash:
+        fix = "restore the data that the run was started with, or start a new run"
+        raise DataError("the data differ from those that the run was started with", fix)
 
 
 def changes_since(folder: RunFolder, ranks: int = 1) -> list[Note]:

@@ -9,13 +9,22 @@ from fedblocks.config.choices import make
 from fedblocks.config.model import Config
 from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError
+from fedblocks.core.own_code import LOCAL, own_name
 from fedblocks.core.random import generator
-from fedblocks.core.samplers import Candidates, Sampler, UniformSampler, choose_clients
+from fedblocks.core.samplers import (
+    Candidates,
+    Sampler,
+    TraceSampler,
+    UniformSampler,
+    choose_clients,
+)
 from fedblocks.data import Federation
 from fedblocks.data.rows import Ints
 from fedblocks.runs.federations import placed
 
 TRACE = "trace"  # under which a run keeps the hash of its trace
+TRIED = 10  # rounds for which a sampler is asked before the first
+MOST_EMPTY = 1_000  # rounds without anybody before somebody must take part
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +58,31 @@ class Sampling:
 
 
 def sampling_of(config: Config, federation: Federation, clients: list[int], count: int) -> Sampling:
-    """The sampler of a configuration over the clients that are trained on; tried on a round."""
+    """The sampler of a configuration over the clients that are trained on; tried on some rounds."""
     sizes, names = federation.train.sizes, federation.names
     with placed(config, ("cohort", "sampler")):
         sampling = Sampling(sampler_of(config), clients, sizes, names, count, config.seed)
-        sampling.cohort(0)
+        if not isinstance(sampling.sampler, UniformSampler):
+            _try_rounds(sampling, config.rounds)
     return sampling
+
+
+def _try_rounds(sampling: Sampling, rounds: int) -> None:
+    """Refuse a sampler that does not repeat itself, or that leaves all rounds empty."""
+    sampler = sampling.sampler
+    if isinstance(sampler, TraceSampler):
+        sampler.check_names(sampling.names)
+    for round in range(min(rounds, TRIED)):
+        if sampling.cohort(round) != sampling.cohort(round):
+            raise UserError(
+                f'the sampler "{own_name(sampler)}" chose other clients when it was asked for '
+                f"round {round + 1} again",
+                "draw all random numbers from candidates.draw, and keep nothing between calls",
+            )
+    knows_sizes = sampling.sizes.any()  # the server of a real federation does not
+    if knows_sizes and not any(sampling.cohort(round) for round in range(min(rounds, MOST_EMPTY))):
+        message = f'the sampler "{own_name(sampler)}" chooses nobody in any round'
+        raise UserError(message, "return a list of some of candidates.ids, or of their names")
 
 
 def sampler_of(config: Config) -> Sampler:
@@ -66,9 +94,10 @@ def sampler_of(config: Config) -> Sampler:
         return UniformSampler()
     if choice.name not in kinds()["sampler"]:
         raise UserError(
-            f"the sampler {choice.name} is of your own code",
-            "give it again: resume(path, method, data, sampler=...), or put it into SAMPLERS in a "
-            "file that --code names",
+            f'the run was started with a sampler of its own, "{choice.name.split(LOCAL)[-1]}", '
+            "which must be passed again",
+            "resume(path, method, data, sampler=...); a command takes the file that defines it "
+            "with --code",
         )
     sampler: Sampler = make("sampler", choice.table)
     return sampler

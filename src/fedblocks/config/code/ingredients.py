@@ -20,6 +20,7 @@ from fedblocks.config.registry import PYTHON
 from fedblocks.core.errors import DataError, UserError, a_kind
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.own_code import own_name, takes
 from fedblocks.core.samplers import SAMPLERS, Sampler
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.federation import Federation
@@ -50,7 +51,12 @@ class Ingredients:
         """The same, and who chooses the clients of a round."""
         if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
             fix = "give an object such as fedblocks.SizeSampler(), or a function of candidates"
+            if isinstance(sampler, list | tuple):
+                fix = "give fedblocks.TraceSampler(rounds=...) for a list of clients in each round"
             raise UserError(f"{_kind(sampler)} is not a sampler", fix)
+        if sampler is not None and not takes(sampler, 1):
+            message = f'the sampler "{own_name(sampler)}" is no function of one argument'
+            raise UserError(message, "write def sampler(candidates): return candidates.ids[:2]")
         return dataclasses.replace(self, sampler=sampler)
 
     @staticmethod
@@ -86,11 +92,14 @@ def sampler_table(sampler: Sampler) -> Table:
     """A sampler as a configuration records it: its name and its fields."""
     kind = type(sampler)
     listed = next((name for name, known in SAMPLERS.items() if known is kind), None)
+    own_title = str(getattr(sampler, "__qualname__", kind.__qualname__))
+    if own_title in SAMPLERS:  # a function that happens to be called like one of ours
+        own_title = f"{own_title} (own)"
     record: Any = sampler
     own = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
     values = {field.name: getattr(record, field.name) for field in own}
     fields = {name: as_plain(value) for name, value in values.items() if value is not None}
-    return {"name": listed or getattr(sampler, "__qualname__", kind.__qualname__), **fields}
+    return {"name": listed or own_title, **fields}
 
 
 def _check_method(method: Any) -> None:

@@ -24,10 +24,10 @@ from fedblocks.runs.build import prepare
 from fedblocks.runs.engine_choice import device_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of
-from fedblocks.runs.run import REAL, free_folder
+from fedblocks.runs.run import free_folder
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.environment import environment
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import REAL, RunFolder
 from fedblocks.runs.storage.frozen import store_frozen
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note

@@ -14,6 +14,7 @@ from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
 from fedblocks.runs.grids.grid import Grid
 from fedblocks.runs.python import config_of_objects
@@ -86,13 +87,13 @@ def data_of(data: Data, seed: int) -> Federation:
     return data if isinstance(data, Federation) or not callable(data) else data(seed)
 
 
-def recipes_of(methods: Listed, data: Data) -> list[Recipe]:
+def recipes_of(methods: Listed, data: Data, sampler: Sampler | None = None) -> list[Recipe]:
     """For a command that reads the program: what each run of the comparison uses."""
-    return [_recipe(method, data) for method in names_of(methods).values()]
+    return [_recipe(method, data, sampler) for method in names_of(methods).values()]
 
 
-def _recipe(method: Method, data: Data) -> Recipe:
-    return lambda seed: Ingredients.of(method, data_of(data, seed))
+def _recipe(method: Method, data: Data, sampler: Sampler | None) -> Recipe:
+    return lambda seed: Ingredients.of(method, data_of(data, seed), sampler)
 
 
 def _check_parts(config: Config) -> None:

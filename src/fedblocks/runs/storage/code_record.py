@@ -18,7 +18,10 @@ from fedblocks.config.code.loading import Code, file_hash
 from fedblocks.config.model import Config
 from fedblocks.config.registry import PYTHON, Named, kinds
 from fedblocks.config.texts import read_text
+from fedblocks.core.augmentations import AUGMENTATIONS
 from fedblocks.core.errors import UserError
+from fedblocks.core.losses import LOSSES
+from fedblocks.core.metrics import METRICS, CountMetric, Metric
 from fedblocks.runs.storage.environment import without_home
 
 FILE = "code.json"
@@ -35,7 +38,7 @@ def entries_of(table: Mapping[str, Any]) -> list[Entry]:
     """
     if table.get("data", {}).get("name") == PYTHON:
         return [_program()]
-    entries = [_entry(kind, name) for kind, name in names_in(table) if name in kinds()[kind]]
+    entries = [_entry(kind, name) for kind, name in names_in(table) if name in _known(kind)]
     return [entry for entry in entries if entry is not None]
 
 
@@ -71,13 +74,29 @@ def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for one in tables
         for kind in ("data", "net", "method")
     ]
+    task = table.get("task", {})
+    named.append(("sampler", table.get("cohort", {}).get("sampler", {}).get("name")))
+    named.append(("loss", task.get("loss")))
+    named += [("metric", name) for name in task.get("metrics", ())]
+    changes = [change for one in tables for change in one.get("method", {}).get("augment", ())]
+    named += [("augmentation", change.get("name")) for change in changes]
     yield from dict.fromkeys((kind, name) for kind, name in named if name is not None)
+
+
+def _known(kind: str) -> Mapping[str, Any]:
+    """All that something of a kind may be called."""
+    others: dict[str, Mapping[str, Any]] = {
+        "loss": LOSSES,
+        "metric": METRICS,
+        "augmentation": AUGMENTATIONS,
+    }
+    return others[kind] if kind in others else kinds()[kind]
 
 
 def require_names(config: Config, folder: Path) -> None:
     """Refuse a run that names something unknown here, and say which code defines it."""
     for kind, name in names_in(config.resolved()):
-        known = kinds()[kind]
+        known = _known(kind)
         if name not in known:
             what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
             fix = what_to_add(read_entries(folder), what)
@@ -121,11 +140,12 @@ def what_to_add(entries: list[Entry], what: str) -> str:
 
 
 def _entry(kind: str, name: str) -> Entry | None:
-    known = kinds()[kind]
+    known = _known(kind)
     what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
     if isinstance(known, Named) and (package := known.package_of(name)) is not None:
         return {"defines": what, "package": package}
-    file = _file_of(known[name])
+    target = known[name]
+    file = _file_of(target.of if isinstance(target, Metric | CountMetric) else target)
     return (
         None
         if file is None or file.is_relative_to(_OURS)

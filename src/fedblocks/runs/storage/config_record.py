@@ -62,5 +62,5 @@ def _differences(before: Any, after: Any, place: str) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    text = "absent" if value is None else json.dumps(value)
+    text = "absent" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -7,8 +7,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -32,6 +34,9 @@ CHECKPOINTS, CONSTANTS, FROZEN = "checkpoints", "constants.safetensors", "frozen
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
 WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
 READ = {CHECKPOINTS, CONSTANTS, FROZEN, *WRITTEN}
+AFTER_CONFIG = {CONFIG, code_record.FILE, CONSTANTS, FROZEN}  # but before a round is stored
+# under which the folder of a real federation's run keeps the name that its clients know
+REAL = "federation-run"
 BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
 
 
@@ -61,6 +66,7 @@ class RunFolder:
             _refuse_used(path)
             lock = _take_lock(path)
             try:
+                _clear_failure(path)
                 environment_text = json.dumps(environment, indent=2, sort_keys=True)
                 store = _fill(path, config_text, code_text, environment_text)
             except BaseException:
@@ -223,16 +229,41 @@ def _writer(path: Path) -> int | None:
 
 
 def _refuse_used(path: Path) -> None:
-    """Refuse a folder with anything in it, but for what a run killed while it was being
-    created has left.
+    """Refuse a folder with anything in it, but for what a run has left that was killed while it was
+    being created, or that failed before a round was stored.
     """
     names = {entry.name for entry in path.iterdir()}
+    if _failed_at_once(path, names):
+        return
     if CONFIG in names:
         fix = f"continue it with `fedblocks resume {path}`, or {OTHER_FOLDER}; "
         fix += "without one, a new folder with a number is made"
         raise RunFolderError(f"{path} already holds a run", fix)
     if names - BEFORE_CONFIG:
         raise RunFolderError(f"{path} is not empty and not a run", OTHER_FOLDER)
+
+
+def _failed_at_once(path: Path, names: set[str]) -> bool:
+    """Whether all that a folder holds is a run that failed before a round of it was stored."""
+    if not {CONFIG, STORE} <= names <= BEFORE_CONFIG | AFTER_CONFIG:
+        return False
+    refuse_links(path)
+    with suppress(RunFolderError), closing(RunStore(path / STORE)) as store:
+        is_real = store.meta(REAL) is not None  # what its clients keep is on their disks
+        return store.meta("status") == "failed" and store.last_round() is None and not is_real
+    return False  # a damaged record may be that of more
+
+
+def _clear_failure(path: Path) -> None:
+    """Make way where nothing is lost; the configuration goes last, so that a kill in between
+    leaves a run that failed.
+    """
+    if not _failed_at_once(path, {entry.name for entry in path.iterdir()}):
+        return
+    if (path / FROZEN).is_dir():
+        shutil.rmtree(path / FROZEN)
+    for name in (code_record.FILE, constants.FILE, CONFIG):
+        (path / name).unlink(missing_ok=True)
 
 
 def _refuse_no_run(path: Path) -> None:

@@ -1,0 +1,97 @@
+"""The loss and the metrics of a task, somebody's own above all, tried on a few real examples before
+the first round: a long run must not end at its first evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import UserError, a_kind, count_of
+from fedblocks.core.metrics import METRICS
+from fedblocks.core.net import Net
+from fedblocks.core.own_code import own_code, own_name
+from fedblocks.core.task import Task
+from fedblocks.data import Federation
+from fedblocks.engines.scoring import score_outputs
+
+EXAMPLES = 8
+NUMBERS = 2_000_000  # that all outputs may have together
+
+
+class TaskTrial(NamedTuple):
+    """What an untrained net makes of some examples of one client."""
+
+    outputs: Tensor  # [examples, ...]
+    y: Tensor
+    client: str  # whose they are; empty: the data are elsewhere, and these are stand-ins
+
+
+def try_task(net: Net, federation: Federation) -> list[str]:
+    """Refuse a loss or a metric that does not do what it should; what to know of the others."""
+    trial = _take_examples(net, federation)
+    _try_loss(federation.task, trial)
+    return _try_metrics(federation.task, trial) if trial.client else []
+
+
+def _take_examples(net: Net, federation: Federation) -> TaskTrial:
+    numbers = math.prod(federation.task.output_shape(federation.y, federation.classes))
+    most = max(2, min(EXAMPLES, NUMBERS // max(1, numbers)))
+    largest = int(federation.train.sizes.argmax())
+    rows = list(federation.train[largest][:most])
+    client = federation.names[largest] if rows else ""
+    rows = rows or list(range(min(2, len(federation.x))))
+    y = federation.y[torch.as_tensor(rows, device=federation.y.device)].cpu()
+    with torch.no_grad():
+        return TaskTrial(net(net.init(0), federation.inputs(rows).cpu()), y, client)
+
+
+def _try_loss(task: Task, trial: TaskTrial) -> None:
+    # not as many examples as outputs, so that one is not taken for the other
+    many = trial.outputs.shape[-1] + 1
+    turns = torch.arange(many) % len(trial.y)
+    outputs, y = trial.outputs[turns].requires_grad_(), trial.y[turns]
+    name = task.loss if isinstance(task.loss, str) else own_name(task.loss)
+    fix = f"return one number for each example, [{many}]"
+    with torch.enable_grad(), own_code(f'the loss "{name}"', "correct it"):
+        losses = task.label_losses(outputs, y)
+        alone = task.label_losses(outputs[:1], y[:1])
+    if not isinstance(losses, Tensor) or list(losses.shape) not in ([many], list(y.shape)):
+        of = f"{many} examples with targets {list(y.shape)}"
+        has = f"has shape {list(losses.shape)}" if isinstance(losses, Tensor) else "is no tensor"
+        message = f'the loss "{name}" of {of} {has}'
+        message += "" if isinstance(losses, Tensor) else f" but {a_kind(losses)}"
+        raise UserError(message, f"{fix}, or {list(y.shape)}")
+    if not losses.requires_grad:
+        message = f'the loss "{name}" does not depend on the outputs, so that nothing is learned'
+        raise UserError(message, "compute it from the outputs by tensor functions, not detached")
+    if trial.client and not _counted(task, losses, y).isfinite().all():
+        message = f'the loss "{name}" is no finite number for examples of client "{trial.client}"'
+        raise UserError(f"{message} and an untrained net", "correct the loss, or the targets")
+    if not torch.allclose(losses[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+        message = f'the loss "{name}" of an example is another when other examples are beside it'
+        raise UserError(message, f"{fix}, each from its own outputs and targets alone")
+
+
+def _counted(task: Task, losses: Tensor, y: Tensor) -> Tensor:
+    """The losses of known targets."""
+    scored = task.scored(y)
+    return losses[scored if losses.dim() == y.dim() else scored.flatten(1).any(1)]
+
+
+def _try_metrics(task: Task, trial: TaskTrial) -> list[str]:
+    """What to know of metrics that are undefined for examples which have known targets."""
+    if not task.scored(trial.y).any():
+        return []
+    values = task.values(score_outputs(task, trial.outputs, trial.y))
+    own = [metric.name for metric in task.measured if METRICS.get(metric.name) is not metric]
+    where = f'{count_of(len(trial.y), "example")} of client "{trial.client}" and an untrained net'
+    return [
+        f'the metric "{name}" is NaN, that is undefined, for {where}: clients for whom it is are '
+        "left out of its means"
+        for name in own
+        if math.isnan(values[name])
+    ]
