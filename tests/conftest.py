@@ -14,8 +14,8 @@ import fedblocks as fb
 
 gc.disable()  # until all tests are known: what is imported and collected stays
 HERE = Path(__file__).parent
-# by their seconds of CPU; those that mostly wait (federations, ranks that are killed) come apart, so
-# that the cores have something to do meanwhile
+# by their seconds of CPU; those that mostly wait (federations, ranks that are killed) lie apart,
+# so that the cores have something to do meanwhile
 LONGEST = (
     "flower/test_deployment.py",  # waits
     "flower/test_deployed_attacks.py",  # waits

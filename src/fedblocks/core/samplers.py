@@ -182,6 +182,8 @@ def choose_clients(sampler: Sampler, candidates: Candidates) -> list[int]:
     """The numbers of those whom a sampler chooses, in order; refused unless it are candidates, each
     once.
     """
+    if type(sampler) in SAMPLERS.values() and type(sampler).__module__ == __name__:
+        return sorted(map(int, sampler(candidates)))  # ours; a look at a million ids takes its time
     who = f'the sampler "{own_name(sampler)}"'
     fix = "return a list of some of candidates.ids, or of their names"
     with own_code(who, fix):

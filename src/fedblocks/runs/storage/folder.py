@@ -262,7 +262,7 @@ def _clear_failure(path: Path) -> None:
         return
     if (path / FROZEN).is_dir():
         shutil.rmtree(path / FROZEN)
-    for name in (code_record.FILE, constants.FILE, CONFIG):
+    for name in (code_record.FILE, CONSTANTS, CONFIG):
         (path / name).unlink(missing_ok=True)
 
 
