@@ -226,6 +226,34 @@ def test_a_small_net_and_a_large_cohort_are_stacked(units: int, cohort: int, nam
     assert ("too few" in why) == (cohort == 3) and ("250,004" in why) == (units == 41_667)
 
 
+def test_a_net_of_the_largest_size_is_stacked_and_layers_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conv = Net.of(lambda: nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(6, 2)))
+    rnn = Net.of(lambda: Recurrent())
+    monkeypatch.setattr(auto, "MOST_DENSE", net().size())
+    monkeypatch.setattr(auto, "MOST_CONVOLUTIONAL", conv.size())
+    for one in (net(), conv):
+        engine, why = auto.choose(one, CPU, 4, chunk=9)
+        assert engine.name == "vectorised" and engine.chunk == 9 and f"{one.size():,}" in why
+    monkeypatch.setattr(auto, "MOST_DENSE", net().size() - 1)
+    monkeypatch.setattr(auto, "MOST_CONVOLUTIONAL", conv.size() - 1)
+    assert "a dense net" in auto.choose(net(), CPU, 4)[1]
+    assert "a convolutional net" in auto.choose(conv, CPU, 4)[1]
+    assert "fused recurrent layer" in auto.choose(rnn, CPU, 4)[1]
+    engine, why = auto.choose(rnn, torch.device("cuda"), 4, chunk=5)
+    assert engine.name == "vectorised" and engine.chunk == 5 and "GPU" in why
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.GRU(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.layer(x)[0][:, -1])
+
+
 def test_a_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.find_device("cpu") == CPU
     for wrong in ("gpu", "cuda:", "cpu:0", "cuda:x"):

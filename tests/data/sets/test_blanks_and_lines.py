@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.sets.columns import Roles
 from fedblocks.data.sets.own import csv_table, number_labels
+from fedblocks.data.sets.tff import COUNTS, vocabulary_for
+from fedblocks.data.sets.wisdm import ACTIVITIES, parse_record
 
 NUMBERS = Task("regression")
 
@@ -92,3 +95,18 @@ def test_the_largest_number_that_float32_holds_is_a_feature(tmp_path: Path) -> N
     largest = torch.finfo(torch.float32).max
     path = table(tmp_path, f"x,label\n{largest!r},0\n{-largest!r},0\n")
     assert csv_table(path).x.flatten().tolist() == [largest, -largest]
+
+
+def test_an_activity_may_have_blanks_around_its_name_and_a_time_of_0_is_none() -> None:
+    fields = ["33", " Walking ", "5", "1", "2", "3"]
+    assert parse_record(fields) == (33, ACTIVITIES.index("walking"), 5, 1.0, 2.0, 3.0)
+    for place, wrong in ((2, "0"), (2, "-1"), (3, "nan"), (4, "inf"), (1, "flying"), (0, "x")):
+        assert parse_record([*fields[:place], wrong, *fields[place + 1 :]]) is None
+    assert parse_record(fields[:5]) is None
+
+
+def test_empty_lines_in_a_list_of_words_are_no_words(tmp_path: Path) -> None:
+    path = tmp_path / COUNTS.name
+    path.write_text("the 9\n \nof 5\nand 3\n")
+    local = SimpleNamespace(paths=(tmp_path / "other", path))
+    assert vocabulary_for(local, None, 3, 1).words == ("the", "of")  # type: ignore[arg-type]
