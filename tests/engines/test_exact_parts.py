@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +19,11 @@ from fedblocks.engines.auto import choose as auto
 from fedblocks.engines.auto import trial
 from fedblocks.engines.auto.trial import _in_turn, _list_seconds
 from fedblocks.engines.batching import Draw, batches, positions, steps_of_one, steps_of_stack
+from fedblocks.engines.close_round import ClientResults
 from fedblocks.engines.failures import ClientFailures, describe, first_error, raise_failures
 from fedblocks.engines.memory import UNITS, ByteCount, Need, Stages, _one_step, bytes_of
 from fedblocks.engines.net_check.check import _difference
+from fedblocks.engines.net_check.plain_loop import mean_loss
 from fedblocks.engines.scoring import chunks_of, score_outputs
 from fedblocks.methods import METHODS
 
@@ -271,3 +275,21 @@ def test_a_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="finds no GPU"):
         devices.find_device("cuda")
+
+
+def test_the_plain_loss_is_the_mean_over_all_scored_steps() -> None:
+    logits = torch.tensor([[[2.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [5.0, 0.0]]])  # [2, 2, classes]
+    y = torch.tensor([[0, 1], [1, -100]])
+    own_minus_other = torch.tensor([2.0, 0.0, 1.0])
+    wanted = torch.log1p(torch.exp(-own_minus_other)).mean()
+    assert float(mean_loss(logits, y)) == pytest.approx(float(wanted), abs=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "limits"), [((9,), [1, 3]), ((9, 4), [1, 12])])
+def test_a_client_may_ask_for_a_weight_of_one_for_each_label_and_of_one_without_any(
+    shape: tuple[int, ...], limits: list[float]
+) -> None:
+    cohort = SimpleNamespace(sizes=torch.tensor([0.0, 3.0]))
+    job = SimpleNamespace(cohort=cohort, data=SimpleNamespace(y=torch.zeros(shape)))
+    results: Any = SimpleNamespace(job=job)
+    assert ClientResults.limits.fget(results).tolist() == limits  # type: ignore[attr-defined]

@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fedblocks import data
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.sets.columns import Roles
 from fedblocks.data.sets.own import csv_table, number_labels
+from fedblocks.data.sets.realworld import numbers
 from fedblocks.data.sets.tff import COUNTS, vocabulary_for
 from fedblocks.data.sets.wisdm import ACTIVITIES, parse_record
 
@@ -110,3 +112,27 @@ def test_empty_lines_in_a_list_of_words_are_no_words(tmp_path: Path) -> None:
     path.write_text("the 9\n \nof 5\nand 3\n")
     local = SimpleNamespace(paths=(tmp_path / "other", path))
     assert vocabulary_for(local, None, 3, 1).words == ("the", "of")  # type: ignore[arg-type]
+
+
+def test_a_table_of_a_sensor_may_have_quotes_and_other_line_ends_and_is_put_in_order() -> None:
+    lines = ["id,attr_time,attr_x,attr_y,attr_z", "1,20,4,5,6", "2,10,1,2,3"]
+    plain = "\n".join(lines).encode()
+    quoted = "\r\n".join([",".join(f'"{w}"' for w in lines[0].split(",")), *lines[1:]]).encode()
+    for content in (plain, quoted, b" " + plain):
+        assert numbers("t.csv", content).tolist() == [[10, 1, 2, 3], [20, 4, 5, 6]]
+    with pytest.raises(DataError, match=r"t\.csv cannot be read"):
+        numbers("t.csv", plain.replace(b"attr_z", b"z"))
+
+
+def test_a_function_can_be_a_data_set_and_its_text_says_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def own() -> None:
+        """
+        Points of my own.
+        """
+
+    monkeypatch.setitem(data.DATASETS, "own", own)  # type: ignore[arg-type]
+    entry = data.dataset("own")
+    assert (entry.name, entry.about, entry.classes) == ("own", "Points of my own.", None)
+    assert entry.load is own
