@@ -1,4 +1,6 @@
-"""How large a trial of engines is: more clients and steps, the smaller the net."""
+"""How large a trial of engines is: more clients and steps, the smaller the net; and what a recorded
+call writes.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.engines.auto import trial
 from fedblocks.engines.auto.trial import TrialPlan
+from fedblocks.engines.processes.workers import Workers
+from fedblocks.engines.replay.folding import written
+from fedblocks.engines.replay.recording import RecordedCall, Ref
 
 
 def net(units: int) -> Net:
@@ -83,3 +89,22 @@ def test_what_was_measured_is_remembered_whole_or_not_at_all(
     monkeypatch.delenv(trial.CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert str(trial._folder()) == "/caches/fedblocks/engines"
+
+
+def test_a_tensor_that_a_keyword_names_is_written_too() -> None:
+    add = torch.ops.aten.add.out
+    call = RecordedCall(add, (Ref(0), Ref(1)), (("alpha", 2), ("out", Ref(2))), (2,))
+    assert written(call) == {2}
+    in_place = RecordedCall(torch.ops.aten.add_.Tensor, (Ref(0), Ref(1)), (), (0,))
+    assert written(in_place) == {0}
+    assert written(RecordedCall(torch.ops.aten.add.Tensor, (Ref(0), Ref(1)), (), (2,))) == set()
+
+
+def test_workers_end_with_the_process_that_started_them() -> None:
+    workers = Workers(2, lambda channel: None)
+    assert all(one.process.daemon for one in workers.workers)
+    assert [one.process.name for one in workers.workers] == ["worker-0", "worker-1"]
+    workers.close()
+    for one in workers.workers:
+        one.process.join(10)
+        assert one.process.exitcode is not None
