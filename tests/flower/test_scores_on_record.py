@@ -1,4 +1,6 @@
-"""Scores that come back from clients reach the record, each with its part and view."""
+"""Scores that come back from clients reach the record, each with its part and view; failures are
+told once, and messages fetched while they live.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from typing import Any
 import pytest
 
 from fedblocks.core.task import Task
+from fedblocks.flower.client import fleet
 from fedblocks.flower.server import service
 from fedblocks.flower.server.service import Service
+from fedblocks.runs.ranks.training import RankRounds
 
 
 @pytest.mark.parametrize(("round", "written"), [(4, True), (0, False)])
@@ -49,3 +53,32 @@ def test_nothing_is_written_where_nobody_was_scored(monkeypatch: pytest.MonkeyPa
     nothing: Any = SimpleNamespace(evaluated=SimpleNamespace(counts={}, pictures={}))
     Service._note_metrics(own, 4, nothing)
     assert added == []
+
+
+def test_a_failure_of_a_rank_is_told_once() -> None:
+    own: Any = SimpleNamespace(failures=["client 3"])
+    assert RankRounds._failures(own) == ["client 3"]
+    assert RankRounds._failures(own) == [] == own.failures
+
+
+@pytest.mark.parametrize(("left", "patience"), [(50.0, 50.0), (-5.0, 0.0)])
+def test_a_message_is_fetched_for_as_long_as_it_lives(
+    left: float, patience: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def pull(names: list[str], _: object, max_time: float) -> None:
+        assert names == ["a", "b"] and max_time == patience
+        raise Stop
+
+    monkeypatch.setattr(fleet, "ends", lambda _: 1000.0 + left)
+    monkeypatch.setattr(fleet, "time", SimpleNamespace(time=lambda: 1000.0))
+    parts = [SimpleNamespace(object_id=name) for name in "aba"]
+    monkeypatch.setattr(fleet, "iterate_object_tree", lambda _: parts)
+    monkeypatch.setattr(fleet, "pull_objects", pull)
+    own: Any = SimpleNamespace(_carrier=SimpleNamespace(objects=None), _ask=None)
+    message: Any = SimpleNamespace(metadata=SimpleNamespace(run_id=7))
+    with pytest.raises(Stop):
+        fleet.Fleet.fetch(own, 1, message, None, 10)  # type: ignore[arg-type]
+    assert isinstance(own._carrier.objects, fleet.Meter)
