@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fedblocks.methods.fedamp import FedAMP
+from fedblocks.methods.fedamp import FedAMP, HeurFedAMP
 
 
 def test_the_attention_of_models_far_from_zero_is_that_of_their_differences() -> None:
@@ -22,3 +22,13 @@ def test_the_attention_of_models_far_from_zero_is_that_of_their_differences() ->
     wanted = (torch.exp(-apart / 50) / 50).masked_fill(hidden, 0)
     wanted = wanted / wanted.sum(1, keepdim=True).clamp(min=1)
     torch.testing.assert_close(actual.double(), wanted, rtol=1e-5, atol=1e-9)
+
+
+def test_a_client_that_is_alone_attends_to_nobody() -> None:
+    method: Any = SimpleNamespace(own_share=0.5, scale=1.0)
+    cohort: Any = SimpleNamespace(ids=torch.arange(1), population=1)
+    hidden = torch.ones(1, 1, dtype=torch.bool)
+    assert HeurFedAMP.attention(method, torch.ones(1, 3), cohort, hidden).tolist() == [[0.0]]
+    two: Any = SimpleNamespace(ids=torch.arange(2), population=2)
+    others = HeurFedAMP.attention(method, torch.ones(2, 3), two, torch.eye(2, dtype=torch.bool))
+    assert others.tolist() == [[0.0, 0.5], [0.5, 0.0]]

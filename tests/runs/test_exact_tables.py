@@ -16,7 +16,10 @@ from fedblocks.runs import clients as client_names
 from fedblocks.runs.clients import clients_from, clients_text, remark_on_rows
 from fedblocks.runs.faults import faults_of
 from fedblocks.runs.federations import _as_it_is, federation_of, hold_out, idle_seed
+from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.refusals import Refused, read_refusals
+from fedblocks.runs.rounds import is_due
+from fedblocks.runs.stopping import EarlyStopping, StopRun
 from fedblocks.runs.tables import SummaryTable, TableRows
 
 Table = dict[str, Any]
@@ -145,3 +148,26 @@ def test_a_data_set_that_divides_itself_takes_no_partition(
     seeded = Config.of({**small, "data": {**data, "seed": 2}})
     assert "data.seed = 2 changes nothing" in idle_seed(seeded)[0] and idle_seed(plain) == []
     assert idle_seed(Config.of({**small, "data": {**data, "seed": 2, "unseen": 0.5}})) == []
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
+)
+def test_models_are_tried_every_so_many_rounds_and_after_the_last(
+    every: int, due: list[int], small: Table
+) -> None:
+    config = Config.of({**small, "rounds": 5, "evaluation": {"every": every}})
+    prepared: Any = SimpleNamespace(config=config)
+    assert [done for done in range(1, 6) if is_due(prepared, done - 1)] == due
+
+
+def test_patience_counts_evaluations_that_are_not_better_from_the_first_on() -> None:
+    look = lambda stopping, score: stopping(RoundDone(1, 9, 4, 0.0, 0, 0, 0, {"validation": score}))
+    stopping = EarlyStopping(2, least=0.1)
+    assert stopping.waited == 0
+    for score in (0.5, 0.6, 0.65):  # the second is no more than 0.1 better, the third is
+        look(stopping, score)
+    assert (stopping.waited, stopping.best) == (0, 0.65)
+    look(stopping, 0.7)
+    with pytest.raises(StopRun, match="in 2 evaluations"):
+        look(stopping, 0.7)
