@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import typer
 
-from fedblocks.cli.app import app
+from fedblocks.cli.app import FOR_RANKS, app
+from fedblocks.cli.help import Command, Commands
 from fedblocks.flower import simulation
+from fedblocks.flower.hosts import launch
+from fedblocks.runs.ranks import joining
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -52,3 +55,53 @@ def test_code_is_read_before_anything_else(
         ["own.py"],
         ["__pycache__", "own.py"],
     )
+
+
+def test_every_command_explains_its_arguments_and_every_group_knows_similar_names() -> None:
+    assert [path for path, one in EVERY.items() if not isinstance(one, Command)] == []
+    groups = [one for one in typer.main.get_command(app).commands.values() if is_group(one)]
+    assert len(groups) == 3 and all(isinstance(one, Commands) for one in groups)
+
+
+def is_group(command: Any) -> bool:
+    return hasattr(command, "commands")
+
+
+BY_FLOWER = ("local", "init", "join", "enrol", "revoke", "rotate", "renew", "keys", "run")
+
+
+@pytest.mark.parametrize("path", [("federation", name) for name in BY_FLOWER])
+def test_without_flower_a_federation_is_refused_before_anything_is_written(
+    path: tuple[str, ...], fedblocks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "find_spec", lambda _: None)
+    done = fedblocks(*words(path))
+    assert done.code != 0 and "pip install 'fedblocks[flower]'" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [path for path in EVERY if path[0] not in FOR_RANKS])
+def test_a_command_for_one_process_is_refused_to_several_ranks(
+    path: tuple[str, ...], fedblocks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = fedblocks(*words(path))
+    assert done.code != 0 and f"fedblocks {path[0]} is work for one process" in done.err
+    monkeypatch.setenv("RANK", "1")
+    assert fedblocks(*words(path)).err == ""  # the first says it for all
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "is_one"),
+    [("0", "2", True), ("0", " 1 ", False), ("0", None, False), (None, "2", False)],
+)
+def test_a_process_is_a_rank_where_there_are_several(
+    rank: str | None, size: str | None, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert joining.is_rank() is is_one

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 
 from fedblocks.core.errors import CheckpointError
 from fedblocks.core.method import Method
@@ -21,8 +22,9 @@ FILE = CONSTANTS
 
 def store_constants(folder: Path, methods: Mapping[str, Method]) -> None:
     """Write them once; a run whose nets have none has no such file."""
+    # copies: safetensors refuses tensors that share memory, as those of one net in two groups do
     tensors = {
-        f"{group}/{name}": v.contiguous()
+        f"{group}/{name}": v.clone(memory_format=torch.contiguous_format)
         for group, one in methods.items()
         for name, v in _of(one).items()
     }
