@@ -30,6 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"split_data": True, "eval_routing": "hard", "tau": 0.1},
         {"hard": True, "tau": 0.1},
     ),
+    "halves before an evaluation, too": ({"split_data": True, "split_adaptation": True}, {}),
     "a router that starts anew": ({"router_scope": "local_reinit"}, {"reinit": True}),
     "the shared net alone": ({"global_update_path": "global_only"}, {"through_mixture": False}),
     "more epochs": ({"local_epochs": 2, "epochs": 2, "router_epochs": 3}, {}),
@@ -51,7 +52,8 @@ def courses(own: dict[str, Any]) -> dict[str, list[Course]]:
     """Tune w^l, then theta and w^g together; w^l and theta again before an evaluation."""
     first, second = ("support", "query") if own.get("split_data") else ("all", "all")
     local = own.get("local_epochs", 1)
-    before = [Course(local), Course(own.get("router_epochs", 1))]
+    tuned, routed = ("support", "query") if own.get("split_adaptation") else ("all", "all")
+    before = [Course(local, tuned), Course(own.get("router_epochs", 1), routed)]
     train = [Course(local, first), Course(own.get("epochs", 1), second)]
     return {"courses": train, "adapting": before, "joining": before}
 

@@ -72,7 +72,7 @@ PRESETS: dict[str, Callable[[], Config]] = {
     "digits-ditto": partial(digits, "ditto", lr=0.6, strength=0.1),
     "digits-ifca": partial(digits, "ifca", clusters=4),
     "digits-fedem": partial(digits, "fedem", lr=0.6, components=4),
-    "digits-pfedmb": partial(digits, "pfedmb", branches=4, alpha_lr=1.0),
+    "digits-pfedmb": partial(digits, "pfedmb", branches=4, alpha_lr=1.0, lr_scale="printed"),
 }
 
 # The settings of docs/methods/hidden-groups.md, chosen there by validation accuracy with seeds 0, 1
@@ -111,7 +111,9 @@ PRESETS |= {
     "quickstart-flow": partial(digits, "flow", net=CNN, **GLOBAL_ONLY),
     # two generations of devices
     "quickstart-modfl": partial(digits, "modfl", groups=SECOND, **FOUND),
-    "quickstart-pfedmb": partial(digits, "pfedmb", lr=0.6, branches=4, alpha_lr=3.0),
+    "quickstart-pfedmb": partial(
+        digits, "pfedmb", lr=0.6, branches=4, alpha_lr=3.0, lr_scale="printed"
+    ),
 }
 
 # Chosen by the main metric on validation data after 20 rounds from lr 0.03, 0.1, 0.3 and 1.

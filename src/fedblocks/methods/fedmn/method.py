@@ -15,7 +15,8 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
-from fedblocks.methods.fedmn.gates import matrices
+from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
+from fedblocks.methods.fedmn.gates import matrices, shares
 from fedblocks.methods.fedmn.modules import mix, run_modules, scale
 from fedblocks.methods.fedmn.router import Moments
 from fedblocks.methods.fedmn.routing import Routing
@@ -63,13 +64,31 @@ class FedMN(Routing):
         if trains and self.router_lr is None:
             return [Phase((self.step(*self.layers, "router"),), self.epochs)]
         # hard gates are the same in all steps, and modules alone do not ask what moves them
-        loss = self.loss if self.gate_mode == "soft" else super().loss
+        loss = self.loss if self.gate_mode == "soft" else self.module_loss
         modules = self.step(*self.layers, loss=loss)
         router = (self.step("router", lr=self.router_lr),) if trains else ()
         return [Phase((modules, *router), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        return batch.loss(self.forward(blocks, self.decide_again(blocks, batch), batch.x))
+        gates = self.decide_again(blocks, batch)
+        return batch.loss(self.forward(self.scale_steps(blocks, gates), gates, batch.x))
+
+    def module_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """The loss of the personal model, for its modules alone."""
+        gates = blocks["gates"]["value"]
+        return batch.loss(self.forward(self.scale_steps(blocks, gates), gates, batch.x))
+
+    def scale_steps(self, blocks: Blocks, gates: Tensor) -> Blocks:
+        """The same modules, whose gradients are as large as `lr_scale` says."""
+        if self.lr_scale == "printed":
+            return blocks
+        by_layer = matrices(gates.detach(), self.modules)
+        factors = map(steps_of_one_net, shares(by_layer, self.sent(by_layer)))
+        scaled = {
+            name: {k: scale_gradient(v, factor) for k, v in blocks[name].items()}
+            for name, factor in zip(self.layers, factors, strict=True)
+        }
+        return {**blocks, **scaled}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.forward(blocks, blocks["gates"]["value"], x)

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.schedules import Exponential, Ramp, Schedule
+from fedblocks.methods._common.mixtures import StepScale
 from fedblocks.methods.fedmn.gates import edges, matrices, modules_reached, modules_used
 from fedblocks.methods.fedmn.options import PoolOptions
 from fedblocks.methods.fedmn.router import Router
@@ -36,7 +37,10 @@ class ModulePool(PoolOptions):
     later_options: ClassVar[Mapping[str, Any]] = {
         **{name: value for name, value in AS_PRINTED.items() if name != "temperature"},
         "reading": "apart",
+        "lr_scale": "printed",
     }
+
+    lr_scale: StepScale = "printed"
 
     reading: Annotated[
         Literal["apart", "joint"],
