@@ -11,7 +11,7 @@ MNIST's training writers, the fresh seeds those of its test writers. Settings ar
 over both halves; the list of seeds was written down before anything was run.
 
 FedAvg+ has Flow's local work: before a use it is tuned for as many epochs as Flow tunes copy and
-router together; `fedavg_ft, more` also trains as long as Flow in each round.
+router together, and in one more row it also trains as long as Flow in each round.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ Options = Mapping[str, Any]
 Setting = tuple[str, Options]
 TRAINED: Options = {"lr": 0.3, "epochs": 2}
 ALONE: Options = {**TRAINED, "global_update_path": "global_only", "router_epochs": 3}
+HALVED: Options = {
+    **ALONE,
+    "local_epochs": 10,
+    "router_epochs": 20,
+    "router_scope": "local_reinit",
+    "split_adaptation": True,
+}
 SMALL: Options = {**TRAINED, "policy": (64, 32), "router_epochs": 3}
 SEARCH: dict[str, Setting] = {
     "fedavg": ("fedavg", TRAINED),
@@ -67,19 +74,21 @@ SEARCH: dict[str, Setting] = {
         "flow",
         {**ALONE, "local_epochs": 10, "router_scope": "local_reinit"},
     ),
-    "flow, 10 local epochs, halves": (
+    **{
+        f"flow, 10 local epochs, halves, {more}": ("flow", {**HALVED, **options})
+        for more, options in {
+            "3 router epochs": {"router_epochs": 3},
+            "20 router epochs": {},
+            "20 router epochs, hard": {"eval_routing": "hard"},
+            "60 router epochs": {"router_epochs": 60},
+            "20 router epochs, shared router": {"router_scope": "federated", "split_data": True},
+        }.items()
+    },
+    "flow, 4 local epochs, halves, 20 router epochs": ("flow", {**HALVED, "local_epochs": 4}),
+    # a control: the router stays as it was drawn, all routes are about even
+    "flow, 10 local epochs, even routes": (
         "flow",
-        {**ALONE, "local_epochs": 10, "router_scope": "local_reinit", "split_adaptation": True},
-    ),
-    "flow, 10 local epochs, halves, 20 router epochs": (
-        "flow",
-        {
-            **ALONE,
-            "local_epochs": 10,
-            "router_scope": "local_reinit",
-            "split_adaptation": True,
-            "router_epochs": 20,
-        },
+        {**ALONE, "local_epochs": 10, "router_scope": "local_reinit", "router_epochs": 0},
     ),
     "flow, poster": ("flow", {**TRAINED, "global_update_path": "personalised"}),
     "flow_v2, 3 local epochs": ("flow_v2", {**SMALL, "local_epochs": 3}),
@@ -87,12 +96,35 @@ SEARCH: dict[str, Setting] = {
         "flow_v2",
         {**SMALL, "local_epochs": 10, "eval_routing": "soft"},
     ),
-    "flow_v2, 10 local epochs, soft, halves": (
-        "flow_v2",
-        {**SMALL, "local_epochs": 10, "eval_routing": "soft", "split_adaptation": True},
-    ),
+    **{
+        f"flow_v2, 10 local epochs, soft, halves, {more} router epochs": (
+            "flow_v2",
+            {
+                **SMALL,
+                "local_epochs": 10,
+                "eval_routing": "soft",
+                "split_adaptation": True,
+                "router_epochs": more,
+            },
+        )
+        for more in (3, 20)
+    },
 }
-CHOSEN: dict[str, Setting] = {}
+# The best of the search for FedAvg+, Flow and its second version; equal work; and controls
+CHOSEN: dict[str, Setting] = {
+    "fedavg": SEARCH["fedavg"],
+    "fedavg_ft": SEARCH["fedavg_ft, 4 epochs"],
+    "fedavg_ft, equal work": SEARCH["fedavg_ft, 13 epochs"],
+    "fedavg_ft, equal work in rounds, too": (
+        "fedavg_ft",
+        {**TRAINED, "epochs": 12, "tune_epochs": 13},
+    ),
+    "flow": SEARCH["flow, 10 local epochs, halves, 3 router epochs"],
+    "flow, whole data": SEARCH["flow, 10 local epochs, own router"],
+    "flow, even routes": SEARCH["flow, 10 local epochs, even routes"],
+    "flow, poster": SEARCH["flow, poster"],
+    "flow_v2": SEARCH["flow_v2, 10 local epochs, soft, halves, 3 router epochs"],
+}
 
 
 @cache
