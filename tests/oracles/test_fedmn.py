@@ -115,6 +115,20 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {**PRINTED, "lr_scale": "mixture", "router_samples": 0},
         {"as_one_net": True},
     ),
+    "from groups of first updates": (
+        {"router_samples": 0, "router_start": "updates", "router_groups": 3},
+        {**OURS, "groups": 3},
+    ),
+    "from groups of first updates, more than modules": (
+        {
+            "router_samples": 5,
+            "router_start": "updates",
+            "router_groups": 4,
+            "modules": (1, 3, 2),
+            "train_router": "all",
+        },
+        {**OURS, "groups": 4, "head_only": False},
+    ),
     "a layer for pairs": (
         {"router_samples": 5, "reading": "joint", "router_spread": 20.0},
         OURS,

@@ -15,11 +15,13 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
+from fedblocks.methods._common.membership import group_clients
 from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
 from fedblocks.methods.fedmn.gates import matrices, shares
 from fedblocks.methods.fedmn.modules import mix, run_modules, scale
-from fedblocks.methods.fedmn.router import Moments
+from fedblocks.methods.fedmn.router import Moments, in_units_of
 from fedblocks.methods.fedmn.routing import Routing
+from fedblocks.methods.fedmn.warm_start import fit_head, module_changes, path_logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +112,30 @@ class FedMN(Routing):
         return {**blocks, "moments": self.router.measure(blocks["router"], client)}
 
     def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
-        return ()
+        is_start = self.router_start == "updates" and cohort.round == 0
+        return (*self.layers, "moments") if is_start else ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        if self.router_start == "updates" and cohort.round == 0:
+            server = self.fit_router(server, before, uploads)
         everybody = cohort.sizes.sum()
         if self.normalise_blocks or everybody == 0:
             return server
         shares = {n: uploads[n].weights.sum(0) / everybody for n in self.layers[1:]}  # [modules]
         return server | {name: scale(server[name], share) for name, share in shares.items()}
+
+    def fit_router(self, server: Blocks, before: Blocks, uploads: Uploads) -> Blocks:
+        """A routing head that sends clients whose modules changed alike through the same ones."""
+        heard = uploads["moments"].weights.sum(1) > 0  # [clients]
+        if not bool(heard.any()):
+            return server
+        kept = {name: upload.keep(heard) for name, upload in uploads.items()}
+        changes = module_changes(before, kept, self.layers)
+        groups = group_clients(changes, kept["moments"].weights.sum(1), self.router_groups)
+        moments = {name: value[0] for name, value in server["moments"].items()}
+        seen = in_units_of(moments, kept["moments"].copies["mean"])  # [clients, width]
+        paths = path_logits(int(groups.max()) + 1, self.modules, seen)
+        weight, bias = fit_head(seen.double(), paths[groups].double())
+        router = server["router"]
+        head = {"gates.weight": weight.to(seen)[None], "gates.bias": bias.to(seen)[None]}
+        return {**server, "router": {**router, **head}}
