@@ -68,6 +68,10 @@ SEARCH: dict[str, Setting] = {
 UPDATES: Options = {"lr": 0.3, "epochs": 3, "start": "updates"}
 CHOSEN: dict[str, Setting] = {
     "fedavg_ft": ("fedavg_ft", {"lr": 0.6, "epochs": 3, "tune_epochs": 5}),
+    # Flow's work before a use: ten epochs for the copy, three for the router
+    "fedavg_ft, equal work": ("fedavg_ft", {"lr": 0.3, "epochs": 3, "tune_epochs": 13}),
+    "pfedmb": SEARCH["pfedmb, printed, lr 0.6"],
+    "flow": SEARCH["flow, lr 0.3"],
     "ifca": ("ifca", {**UPDATES, "clusters": "auto"}),
     "clustered": (
         "clustered",
@@ -156,7 +160,8 @@ def fresh(names: Sequence[str]) -> None:
 def summary(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The mean, and gains paired by client and seed with 95 % intervals."""
     test = {n: np.array(one["test"]) for n, one in known.items()}  # [seeds, clients]
-    others = [n for n in ("local", "fedavg", "fedavg_ft") if n in test and n != name]
+    references = ("local", "fedavg", "fedavg_ft", "fedavg_ft, equal work")
+    others = [n for n in references if n in test and n != name]
     gains = {f"minus_{n}": vars(bootstrap_interval(test[name] - test[n])) for n in others}
     found = {key: known[name][key] for key in ("rand", "paths") if key in known[name]}
     options = {"options": known[name]["options"]}

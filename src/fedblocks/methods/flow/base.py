@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
@@ -110,8 +111,12 @@ class Routed(Method):
         return [self.tune_local(support), Phase((self.route_step(),), self.router_epochs, query)]
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Mean shares of both branches, and by how much they vary between instances: [3]."""
         seen = client.first(PICTURED)
-        return {"route": seen.mean(self.routes(blocks, seen.x))}
+        routes = self.routes(blocks, seen.x)  # [examples, 2]
+        mean = seen.mean(routes)
+        spread = seen.mean((routes - mean).square()).sqrt()[1:]
+        return {"route": torch.cat([mean, spread])}
 
     def degenerate(self) -> list[str]:
         if self.local_epochs > 0:
