@@ -7,8 +7,9 @@ Both add to results/fedmn-start.json. The ideas: a routing head that starts from
 updates (`router_start = "updates"`; as a control, one that then rests), and rounds that alternate
 between modules and router. Data: the digits of studies/fedmn_routing.py, from whose file the frozen
 router, Local and FedAvg with the same fresh seeds are taken (60 rounds), and MNIST turned by 0, 90,
-180 or 270 degrees (24 clients with 100 training images each, 20 rounds). Every router gets the same
-rates to choose from on MNIST; on the digits the rate is that of the frozen router there.
+180 or 270 degrees, at 14 x 14 pixels (24 clients with 100 training images each, 12 rounds). Every
+router gets the same rates to choose from on MNIST; on the digits the rate is that of the frozen
+router there.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import fedmn_routing as routing
 import numpy as np
 import torch
+import torch.nn.functional as F
 from found_clusters import turned_images
 
 from fedblocks.core.method import Method
@@ -66,9 +69,16 @@ class Bed:
     fresh: Sequence[int]
 
 
+@cache
+def small_images(seed: int) -> Federation:
+    """Turned MNIST as means of 2 x 2 pixels."""
+    whole = turned_images(seed)
+    return replace(whole, x=F.avg_pool2d(torch.as_tensor(whole.x), 2))
+
+
 BEDS = {
     "digits": Bed(routing.data_of, (1, 8, 8), 60, 5, (0.3,), routing.FRESH),
-    "mnist, turned": Bed(turned_images, (1, 28, 28), 20, 3, (0.1, 0.3), range(200, 212)),
+    "mnist, turned": Bed(small_images, (1, 14, 14), 12, 3, (0.1, 0.3), range(200, 212)),
 }
 QUIET: Options = {**routing.POOL, "gate_noise": 0.0}
 ROUTERS: dict[str, Callable[[float], Options]] = {
@@ -170,8 +180,8 @@ def chosen_rate(bed: str, router: str) -> float:
     return float(max(rows, key=lambda row: row["validation"])["lr"])
 
 
-def fresh(bed: str, router: str) -> None:
-    result = run(BEDS[bed], router, chosen_rate(bed, router), BEDS[bed].fresh)
+def fresh(bed: str, router: str, seeds: int) -> None:
+    result = run(BEDS[bed], router, chosen_rate(bed, router), BEDS[bed].fresh[:seeds])
     results = stored()
     known = results["fresh"].setdefault(bed, {})
     known[router] = result
@@ -185,10 +195,12 @@ def fresh(bed: str, router: str) -> None:
 
 def summary(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Means, and differences paired by client and seed with 95 % intervals."""
-    test = {n: np.array(one["test"]) for n, one in known.items()}  # [seeds, clients]
-    gains = {
-        f"minus_{n}": vars(bootstrap_interval(test[name] - test[n])) for n in test if n != name
-    }
+    test = {n: dict(zip(one["seeds"], one["test"], strict=True)) for n, one in known.items()}
+    gains = {}
+    for other in sorted(test.keys() - {name}):
+        both = sorted(test[name].keys() & test[other].keys())
+        gain = np.array([np.subtract(test[name][s], test[other][s]) for s in both])
+        gains[f"minus_{other}"] = {**vars(bootstrap_interval(gain)), "seeds": len(both)}
     found = {key: known[name][key] for key in ("paths", "rand") if key in known[name]}
     return {"mean": mean(known[name], "test"), **found, **gains}
 
@@ -198,7 +210,11 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=("search", "fresh"))
     parser.add_argument("--bed", choices=tuple(BEDS), default="digits")
     parser.add_argument("--only", default=";".join(ROUTERS), help="routers, with ; between them")
+    parser.add_argument("--seeds", type=int, default=12, help="of the fresh ones, the first")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in args.only.split(";"):
-        (search if args.what == "search" else fresh)(args.bed, name)
+        if args.what == "search":
+            search(args.bed, name)
+        else:
+            fresh(args.bed, name, args.seeds)

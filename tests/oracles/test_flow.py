@@ -11,6 +11,7 @@ from torch import nn
 
 from fedblocks.core.optimizers import SGD
 from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.options import POSTER
 
 from .autograd import Params
 from .definition import Course
@@ -61,7 +62,7 @@ def courses(own: dict[str, Any]) -> dict[str, list[Course]]:
 @cache
 def on_a_chain(case: str) -> tuple[Flow, Outcome]:
     own, message = CASES[case]
-    method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
+    method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **{**POSTER, **own})
     return method, run(
         task_of(method, **courses(own)),
         theta(FEATURES),
@@ -73,7 +74,7 @@ def on_a_chain(case: str) -> tuple[Flow, Outcome]:
 @cache
 def on_texts(case: str) -> tuple[Flow, Outcome]:
     own, message = TEXT_CASES[case]
-    method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
+    method = Flow(text_net(), lr=0.2, batch_size=BATCH, **{**POSTER, **own})
     return method, run(
         text_task(method, **courses(own)),
         theta(EMBEDDING + HIDDEN),

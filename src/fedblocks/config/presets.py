@@ -79,7 +79,12 @@ PRESETS: dict[str, Callable[[], Config]] = {
 # and 2; the quickstart runs with another seed. With a convolutional net, learning rates have the
 # best validation accuracy after 40 rounds with seed 0: Flow's of 0.3, 0.6 and 1.0, ModFL's of 0.3
 # and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has the setting of studies/fedmn_routing.py.
-GLOBAL_ONLY: Table = {"global_update_path": "global_only"}
+# few epochs keep it quick
+GLOBAL_ONLY: Table = {
+    "global_update_path": "global_only",
+    "local_epochs": 1,
+    "router_epochs": 1,
+}
 FOUND: Table = {"operations": 4, "cohorts": "found", "warmup": 5}
 NARROW: Table = {
     "modules": [1, 8],
