@@ -61,7 +61,11 @@ STEPS: dict[str, tuple[str, Options, str]] = {
         for scale in SCALES
     },
     "APFL": ("apfl", {}, "FedAvg"),
-    "Flow, through the mixture": ("flow", {"local_epochs": 0, "router_epochs": 0}, "FedAvg"),
+    "Flow, through the mixture": (
+        "flow",
+        {"local_epochs": 0, "router_epochs": 0, "global_update_path": "personalised"},
+        "FedAvg",
+    ),
     "Flow, alone": (
         "flow",
         {"local_epochs": 0, "router_epochs": 0, "global_update_path": "global_only"},
