@@ -108,7 +108,8 @@ GATES = {
 
 
 # Both read to the letter; studies/fedmn_routing.py and mixture_start.py are about their defaults.
-PRINTED: dict[str, Mapping[str, Any]] = {"fedmn": AS_PRINTED, "pfedmb": {"start": "independent"}}
+LITERAL = {"start": "independent", "lr_scale": "printed"}
+PRINTED: dict[str, Mapping[str, Any]] = {"fedmn": AS_PRINTED, "pfedmb": LITERAL}
 
 
 def make(name: str, options: Mapping[str, Any]) -> Method:

@@ -188,6 +188,7 @@ class Job:
         options: dict[str, Any] = {**bed.options, **dict(self.options)}
         if self.name in STARTS:
             options |= {"branches": bed.branches, "alpha_epochs": 1, "how": STARTS[self.name]}
+            options["lr_scale"] = "printed"  # all runs are older than the other scale
             return Branched(bed.net(), **options)
         return METHODS[self.name](bed.net(), **options)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fedblocks.cli import quickstart
-from fedblocks.config.presets import PRESETS
+from fedblocks.config.presets import PRESETS, read_config
+from fedblocks.reports.ideas import REASONS
 from fedblocks.runs.result import load_run
+from fedblocks.runs.run import run
 
 METHODS = {"local", "fedavg", "fedavg_ft", "fedper", "fedem", "fedmn", "flow", "modfl", "pfedmb"}
 
@@ -34,6 +36,8 @@ def test_it_trains_nine_methods_and_ends_with_a_leaderboard_and_a_report(fedbloc
     assert {(run.status, run.rounds, run.config.seed) for run in runs.values()} == {
         ("finished", 1, 3)
     }
+    for idea in ("paths through its modules", "cohorts of clients", "form 4 groups", "varies by"):
+        assert idea in shown.out
     assert [group.net.name for group in runs["modfl"].config.groups.values()] == ["cnn"]
     assert runs["modfl"].config.net.name == "mlp" and runs["flow"].config.net.name == "cnn"
 
@@ -69,3 +73,20 @@ def test_every_run_of_it_is_a_preset_on_the_same_data_for_the_same_rounds() -> N
     assert {config.rounds for config in configs.values()} == {40}
     shift = configs["pfedmb"].data.shift
     assert shift is not None and shift.name == "joint"
+
+
+def test_a_method_below_local_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the quickstart; runs of one round, in which means are ours."""
+    monkeypatch.setattr(quickstart, "METHODS", ("local", "flow"))
+    for name in quickstart.METHODS:
+        config = read_config(f"quickstart-{name}", ["rounds=1"])
+        run(config, tmp_path / name)
+    rows = [{"name": "local", "mean": 0.8}, {"name": "flow", "mean": 0.7}]
+    said = quickstart._ideas(tmp_path, rows)
+    assert said[-1] == f"flow is below Local: {REASONS['flow']}."
+    rows[1]["mean"] = 0.9
+    assert quickstart._ideas(tmp_path, rows) == said[:-1] and said[0].startswith("flow: the local")
+
+
+def test_every_method_of_it_has_a_reason_for_being_below_local() -> None:
+    assert set(REASONS) == METHODS - {"local"}

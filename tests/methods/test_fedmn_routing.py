@@ -238,6 +238,8 @@ def test_the_printed_options_are_all_that_the_first_version_did_not_have() -> No
     [
         ({"pretrain_rounds": 0}, "first known after a round with open gates"),
         ({"train_router": "nothing", "router_lr": 0.1}, "does not train has no learning rate"),
+        ({"router_start": "updates", "train_router": "nothing"}, "never sent cannot be fitted"),
+        ({"router_start": "updates", "router_scale": "none"}, "from the federation's moments"),
         ({"router_scale": "clients"}, 'must be "federation" or "none"'),
         ({"reading": "both"}, 'must be "apart" or "joint"'),
         ({"gate_noise": -0.5}, "at least 0"),

@@ -26,7 +26,9 @@ from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.methods.flow.instance_routes import Paced
+from fedblocks.methods.flow.options import POSTER
 from fedblocks.nets import cnn, lstm, mlp, next_word
+from fedblocks.recipes.papers import flow as recipe
 
 SMALL: dict[str, Any] = {
     "policy": (6, 5),
@@ -330,3 +332,15 @@ def test_an_lstm_that_cannot_be_unrolled_is_refused() -> None:
     with pytest.raises(UserError, match="step by step"):
         Flow(lstm((6,), 7, units=4, layers=2))
     assert Unrolled.of(NETS["dense"]) is None
+
+
+def test_the_recipes_run_what_the_poster_says() -> None:
+    assert dict(POSTER) == recipe.POSTER
+
+
+def test_by_default_the_shared_net_learns_alone() -> None:
+    """Through the mixture it hardly learns once routes are local: docs/methods/flow.md."""
+    method = Flow(NETS["dense"])
+    assert [update.train for update in method.phases()[1].updates] == [("router",), ("shared",)]
+    printed = Flow(NETS["dense"], **POSTER)
+    assert [update.train for update in printed.phases()[1].updates] == [("router", "shared")]

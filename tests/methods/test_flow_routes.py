@@ -17,6 +17,7 @@ from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.options import POSTER
 from fedblocks.nets import mlp
 
 CLIENTS, GROUPS, ROUNDS = 12, 3, 5
@@ -51,7 +52,7 @@ def gaps(router_epochs: int) -> list[float]:
     data = shifts.joint(pool, GROUPS)
     net = mlp((1, 8, 8), 10, hidden=(32,))
     options = {"router_scope": "local_reinit", "local_epochs": 3, "router_epochs": router_epochs}
-    method = Flow(net, lr=0.1, batch_size=8, **options)
+    method = Flow(net, lr=0.1, batch_size=8, **{**POSTER, **options})
     experiment, group = Experiment.of(method, data), data.tags["group"]
     state = experiment.start()
     for _ in range(ROUNDS):

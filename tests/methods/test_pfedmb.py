@@ -177,8 +177,8 @@ def test_a_compressed_upload_skips_branches_that_nobody_uses() -> None:
         torch.testing.assert_close(small.server["layers.0"][name], value, rtol=0, atol=1e-12)
 
 
-def test_a_step_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
-    method = pfedmb(epochs=1, batch_size=20, alpha_epochs=0)
+def test_a_step_as_printed_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
+    method = pfedmb(epochs=1, batch_size=20, alpha_epochs=0, lr_scale="printed")
     data = federation(sizes=(9,))
     start = Experiment.of(method, data, 1).start()
     logits = torch.tensor([[[0.5, -1.0, 2.0], [0.0, 0.3, 0.1]]], dtype=torch.float64)

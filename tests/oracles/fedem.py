@@ -40,7 +40,8 @@ def mixture(components: list[Params], pi: Array, x: Array) -> Array:
     return np.log(sum(p * np.exp(log_softmax(logits(w, x))) for p, w in zip(pi, components)))
 
 
-def run(task: Task, descent: Descent, components: int) -> Outcome:
+def run(task: Task, descent: Descent, components: int, as_one_net: bool = False) -> Outcome:
+    """`as_one_net`: the components' steps are divided by the sum of the squared pi."""
     theta = task.start[:components]
     pi = {i: np.full(components, 1 / components) for i in task.clients}
     trained = set()
@@ -50,7 +51,8 @@ def run(task: Task, descent: Descent, components: int) -> Outcome:
             x, y = task.train[i]
             q = responsibilities(theta, pi[i], x, y)
             pi[i] = q.mean(0) if len(y) else pi[i]
-            gradients = [partial(weighted, x, y, q[:, m]) for m in range(components)]
+            share = q / (pi[i] ** 2).sum() if as_one_net else q
+            gradients = [partial(weighted, x, y, share[:, m]) for m in range(components)]
             copies.append([descent.run(theta[m], batches, gradients[m]) for m in range(components)])
             trained.add(i)
         theta = [

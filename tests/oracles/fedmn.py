@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from . import definition
+from .fedmn_start import fitted_head
 from .plain import Batches, Ints, Outcome, Task
 
 Tensors = dict[str, Tensor]
@@ -75,6 +76,8 @@ class Choices:
     only_used: bool = False  # modules that lead nowhere are not sent
     head_only: bool = False  # of the router, its last layer learns
     frozen: bool = False  # the router stays as it was drawn
+    groups: int = 0  # of first updates, from which the routing head starts; 0: as it was drawn
+    as_one_net: bool = False  # steps of a layer divided by the sum of its modules' squared shares
     # what the fallback was needed for, told to the test
     dead: list[str] = field(default_factory=list)
 
@@ -203,6 +206,36 @@ def forward(
     return sum(final[j] * h3[j] for j in outputs) / final[outputs].sum()
 
 
+def shares(
+    gates: Tensor, n: tuple[int, int, int], choices: Choices
+) -> tuple[list[float], list[float], list[float]]:
+    """How much of the prediction comes through each encoder, middle block and output: the sum over
+    all paths of the product of their steps' shares.
+    """
+    into_middle, into_output, final = split(gates, n)
+    middle, outputs = sent(gates, n, choices)
+    through = ([0.0] * n[0], [0.0] * n[1], [0.0] * n[2])
+    for j in outputs:
+        last = float(final[j] / final[outputs].sum())
+        for k in middle:
+            step = last * float(into_output[j, k] / into_output[j][middle].sum())
+            for e in range(n[0]):
+                path = step * float(into_middle[k, e] / into_middle[k].sum())
+                for layer, module in zip(through, (e, k, j)):
+                    layer[module] += path
+    return through
+
+
+def factors_of(
+    gates: Tensor, n: tuple[int, int, int], choices: Choices
+) -> tuple[float, float, float]:
+    """What gradients of encoders, middle blocks and outputs are multiplied with."""
+    if not choices.as_one_net:
+        return 1.0, 1.0, 1.0
+    first, second, third = (1 / sum(s * s for s in own) for own in shares(gates, n, choices))
+    return first, second, third
+
+
 def concrete(logits: Tensor, draw: Tensor, temperature: float, noise: float) -> Tensor:
     logistic = torch.log(draw) - torch.log(1 - draw)
     return torch.sigmoid((noise * logistic + logits) / temperature)
@@ -249,6 +282,10 @@ def local(
         loss = cross_entropy(forward(copy, through, n, x[batch], choices, masks), y[batch])
         for v, slope in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
             v.grad = torch.zeros_like(v) if slope is None else slope
+        modules = copy.encoders, copy.middle, copy.outputs
+        for layer, factor in zip(modules, factors_of(through.detach(), n, choices)):
+            for v in [v for w in layer for v in w.values() if v.grad is not None]:
+                v.grad = factor * v.grad
         sgd.step()
     return copy
 
@@ -312,6 +349,23 @@ def moments(copy: Pool, x: Tensor, y: Tensor, choices: Choices) -> Tensors:
     return {"mean": s.sum(0) / count, "square": (s**2).sum(0) / count}
 
 
+def first_head(old: Pool, pool: Pool, copies: dict[int, Pool], task: Task, groups: int) -> Tensors:
+    """Of the router, fitted to groups of clients whose modules changed alike."""
+    n = len(pool.encoders), len(pool.middle), len(pool.outputs)
+    mean, square = pool.moments["mean"], pool.moments["square"]
+    heard = {i: copy for i, copy in copies.items() if task.size(i)}
+
+    def all_modules(one: Pool) -> Tensor:
+        layers = *one.encoders, *one.middle, *one.outputs
+        return torch.cat([v.detach().flatten() for w in layers for v in w.values()])
+
+    changes = {i: (all_modules(c) - all_modules(old)).numpy() for i, c in heard.items()}
+    units = torch.sqrt(square - mean**2 + 1e-6)
+    seen = {i: ((c.moments["mean"] - mean) / units).numpy() for i, c in heard.items()}
+    weight, bias = fitted_head(changes, seen, groups, n, task)
+    return {"gates.weight": torch.from_numpy(weight), "gates.bias": torch.from_numpy(bias)}
+
+
 def run(task: Task, pool: Pool, drawn: Drawn, choices: Choices) -> Outcome:
     n = len(pool.encoders), len(pool.middle), len(pool.outputs)
     data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in task.train]
@@ -331,7 +385,10 @@ def run(task: Task, pool: Pool, drawn: Drawn, choices: Choices) -> Outcome:
             blocks[i] = sent(gates, n, choices)
             copies[i] = local(pool, gates, drawn, (t, i), data[i], batches, n, choices)
             copies[i].moments = moments(copies[i], *data[i], choices)
+        old = pool
         pool = aggregated(pool, copies, blocks, task, choices.normalise)
+        if choices.groups and t == 0:
+            pool.router = pool.router | first_head(old, pool, copies, task, choices.groups)
     answers = {}
     for i in task.clients:
         logits = router(pool, *data[i], choices)

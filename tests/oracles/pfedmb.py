@@ -113,16 +113,24 @@ def learn_alpha(
 
 
 def learn_branches(
-    branches: Branches, alpha: Array, batches: list[Ints], gradient: Gradient, descent: Descent
+    branches: Branches,
+    alpha: Array,
+    batches: list[Ints],
+    gradient: Gradient,
+    descent: Descent,
+    as_one_net: bool = False,
 ) -> Branches:
-    """All branches step at once, each along alpha_b G."""
+    """All branches step at once, each along alpha_b G, or along alpha_b G / sum_b alpha_b^2: then
+    a step of plain SGD moves the mixture by -lr G, as it moves one net.
+    """
+    shares = alpha / (alpha**2).sum(1, keepdims=True) if as_one_net else alpha
     flat = {f"{b}/{k}": v for b, w in enumerate(branches) for k, v in w.items()}
 
     def along(now: Params, batch: Ints) -> Params:
         w = [{k: now[f"{b}/{k}"] for k in branches[0]} for b in range(len(branches))]
         g = gradient(merged(w, alpha), batch)
         return {
-            f"{b}/{k}": alpha[LAYERS.index(k.split(".")[0]), b] * g[k]
+            f"{b}/{k}": shares[LAYERS.index(k.split(".")[0]), b] * g[k]
             for b in range(len(w))
             for k in g
         }
@@ -154,9 +162,11 @@ def run(
     plain: bool = False,
     dropped: float = 0.0,
     literal: bool = False,
+    as_one_net: bool = False,
 ) -> Outcome:
     """`simplex`: alpha itself is learned, and projected; `one_alpha`: for all layers; `plain`:
-    averages by n_i alone; `literal`: branches are independent initialisations.
+    averages by n_i alone; `literal`: branches are independent initialisations; `as_one_net`: the
+    mixture moves as one net does.
 
     Each client fine-tunes on what `task.adapting` holds: alpha and weights, weights alone, or
     nothing.
@@ -170,7 +180,7 @@ def run(
         i: int, a: Array, for_alpha: Batches, for_weights: Batches
     ) -> tuple[Array, Branches]:
         a = learn_alpha(a, w, list(for_alpha), on(task, i), alpha_lr, how)
-        return a, learn_branches(w, how.of(a), list(for_weights), on(task, i), descent)
+        return a, learn_branches(w, how.of(a), list(for_weights), on(task, i), descent, as_one_net)
 
     for cohort in task.rounds:
         copies = []

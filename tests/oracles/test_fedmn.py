@@ -103,6 +103,32 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"router_samples": 0, "train_router": "all", "gate_noise": 0.5},
         {**OURS, "head_only": False, "noise": (0.5, 0.5)},
     ),
+    "the mixture moves as one net": (
+        {"router_samples": 0, "lr_scale": "mixture"},
+        {**OURS, "as_one_net": True},
+    ),
+    "the mixture moves as one net, as printed, soft gates": (
+        {**PRINTED, "lr_scale": "mixture", "gate_mode": "soft", "eval_gate": "soft"},
+        {"soft": True, "as_one_net": True},
+    ),
+    "the mixture moves as one net, hard gates as printed": (
+        {**PRINTED, "lr_scale": "mixture", "router_samples": 0},
+        {"as_one_net": True},
+    ),
+    "from groups of first updates": (
+        {"router_samples": 0, "router_start": "updates", "router_groups": 3},
+        {**OURS, "groups": 3},
+    ),
+    "from groups of first updates, more than modules": (
+        {
+            "router_samples": 5,
+            "router_start": "updates",
+            "router_groups": 4,
+            "modules": (1, 3, 2),
+            "train_router": "all",
+        },
+        {**OURS, "groups": 4, "head_only": False},
+    ),
     "a layer for pairs": (
         {"router_samples": 5, "reading": "joint", "router_spread": 20.0},
         OURS,

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedblocks.core.optimizers import SGD
 from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.options import POSTER
 
 from .autograd import Params
 from .definition import Course
@@ -30,6 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"split_data": True, "eval_routing": "hard", "tau": 0.1},
         {"hard": True, "tau": 0.1},
     ),
+    "halves before an evaluation, too": ({"split_data": True, "split_adaptation": True}, {}),
     "a router that starts anew": ({"router_scope": "local_reinit"}, {"reinit": True}),
     "the shared net alone": ({"global_update_path": "global_only"}, {"through_mixture": False}),
     "more epochs": ({"local_epochs": 2, "epochs": 2, "router_epochs": 3}, {}),
@@ -51,7 +53,8 @@ def courses(own: dict[str, Any]) -> dict[str, list[Course]]:
     """Tune w^l, then theta and w^g together; w^l and theta again before an evaluation."""
     first, second = ("support", "query") if own.get("split_data") else ("all", "all")
     local = own.get("local_epochs", 1)
-    before = [Course(local), Course(own.get("router_epochs", 1))]
+    tuned, routed = ("support", "query") if own.get("split_adaptation") else ("all", "all")
+    before = [Course(local, tuned), Course(own.get("router_epochs", 1), routed)]
     train = [Course(local, first), Course(own.get("epochs", 1), second)]
     return {"courses": train, "adapting": before, "joining": before}
 
@@ -59,7 +62,7 @@ def courses(own: dict[str, Any]) -> dict[str, list[Course]]:
 @cache
 def on_a_chain(case: str) -> tuple[Flow, Outcome]:
     own, message = CASES[case]
-    method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
+    method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **{**POSTER, **own})
     return method, run(
         task_of(method, **courses(own)),
         theta(FEATURES),
@@ -71,7 +74,7 @@ def on_a_chain(case: str) -> tuple[Flow, Outcome]:
 @cache
 def on_texts(case: str) -> tuple[Flow, Outcome]:
     own, message = TEXT_CASES[case]
-    method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
+    method = Flow(text_net(), lr=0.2, batch_size=BATCH, **{**POSTER, **own})
     return method, run(
         text_task(method, **courses(own)),
         theta(EMBEDDING + HIDDEN),

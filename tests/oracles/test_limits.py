@@ -212,13 +212,14 @@ def test_pfedmb_branch_weights_stay_on_the_simplex(engine: Engine) -> None:
 
 
 @each_engine
-def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_by_the_squared_norm_of_alpha(
-    engine: Engine,
+@pytest.mark.parametrize("scale", ["mixture", "printed"])
+def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_as_lr_scale_says(
+    scale: str, engine: Engine
 ) -> None:
-    """One step of plain descent: the merged weights of a layer step with the learning
-    rate times |alpha|^2.
+    """One step of plain descent: the merged weights of a layer step with the learning rate, or as
+    printed with the learning rate times |alpha|^2.
     """
-    method = pfedmb(NET, alpha_epochs=0)
+    method = pfedmb(NET, alpha_epochs=0, lr_scale=scale)
     start = Experiment.of(method, federation(), 7).start()
     logits = drawn(3, 3, 3)
     _, after = play(method, engine, cohorts=((0,),), start=with_alpha(start, {0: logits}))
@@ -228,7 +229,8 @@ def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_by_the_squared_norm_
     x, y = data.x[data.train[0]], data.y[data.train[0]]
     leaves = {k: v.clone().requires_grad_() for k, v in old.items()}
     slopes = torch.autograd.grad(F.cross_entropy(NET(leaves, x), y), list(leaves.values()))
-    norms = dict(zip(NET.layers, alpha.square().sum(1), strict=True))
+    shares = alpha.square().sum(1) if scale == "printed" else alpha.new_ones(3)
+    norms = dict(zip(NET.layers, shares, strict=True))
     for (name, value), slope in zip(old.items(), slopes, strict=True):
         expected = value - 0.1 * norms[name.split(".")[0]] * slope
         torch.testing.assert_close(new[name], expected, rtol=0, atol=1e-12)

@@ -112,6 +112,7 @@ KINDS = {
     "texts": Kind(reading, reading, unequal_texts, "3.", ("0", "1", "3")),
 }
 TWICE, THRICE = Course(epochs=2), Course(epochs=3)
+LITERAL: dict[str, Any] = {"start": "independent", "lr_scale": "printed"}  # pFedMB as printed
 # options; courses in a round, before an evaluation, when a client joins; the loop
 CASES: dict[str, tuple[dict[str, Any], tuple[list[Course], ...], Callable[..., Outcome]]] = {
     "fedavg": ({}, ([TWICE], [], []), lambda s, kind: module_methods.fedavg(s)),
@@ -129,7 +130,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[list[Course], ...], Callable[..., O
     "ifca": ({"clusters": 3}, ([TWICE], [], []), lambda s, kind: module_methods.ifca(s, 3)),
     "fedem": ({"components": 2}, ([TWICE], [], []), lambda s, kind: module_methods.fedem(s, 2)),
     "pfedmb": (
-        {"branches": 2, "alpha_lr": 0.9, "alpha_epochs": 3, "start": "independent"},
+        {"branches": 2, "alpha_lr": 0.9, "alpha_epochs": 3, **LITERAL},
         ([THRICE, TWICE], [THRICE, TWICE], [THRICE, TWICE]),
         lambda s, kind: module_pfedmb.run(s, kind.layers, 2, lambda t: 0.9),
     ),

@@ -49,8 +49,12 @@ CASES: dict[str, tuple[dict[str, object], Oracle]] = {
         lambda t, d: ifca.run_from_updates(t, d, clusters=3),
     ),
     "fedem": ({"components": 3}, lambda t, d: fedem.run(t, d, components=3)),
+    "fedem as one net": (
+        {"components": 3, "lr_scale": "mixture"},
+        lambda t, d: fedem.run(t, d, components=3, as_one_net=True),
+    ),
     "pfedmb": (
-        {"branches": 3, "alpha_lr": 0.9, "alpha_epochs": 3},
+        {"branches": 3, "alpha_lr": 0.9, "alpha_epochs": 3, "lr_scale": "printed"},
         lambda t, d: pfedmb.run(t, d, branches=3, alpha_lr=0.9),
     ),
 }
@@ -68,6 +72,7 @@ COURSES: dict[str, tuple[list[Course], list[Course], list[Course]]] = {
     "ifca": ([TWICE], [], []),
     "ifca from updates": ([TWICE], [], []),
     "fedem": ([TWICE], [], []),
+    "fedem as one net": ([TWICE], [], []),
     "pfedmb": ([THRICE, TWICE], [THRICE, TWICE], [THRICE, TWICE]),
 }
 

@@ -33,6 +33,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nothing is fine-tuned": ({"finetune": "none"}, {}),
     "small branches are dropped": ({"drop_below": 0.3, "finetune": "none"}, {"dropped": 0.3}),
     "branches start independently": ({"start": "independent"}, {"literal": True}),
+    "the mixture moves as one net": ({"lr_scale": "mixture"}, {"as_one_net": True}),
+    "the mixture moves as one net, and one alpha for all layers": (
+        {"lr_scale": "mixture", "alpha_scope": "model"},
+        {"as_one_net": True, "one_alpha": True},
+    ),
+    "the mixture moves as one net, and its change is uploaded": (
+        {"lr_scale": "mixture", "compressed_upload": True},
+        {"as_one_net": True},
+    ),
     "the upload is compressed": ({"compressed_upload": True}, {}),
     "the upload is compressed and averaged by n alone": (
         {"compressed_upload": True, "averaging": "plain"},
@@ -46,6 +55,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_two_rounds_are_those_of_the_paper(case: str, engine: str) -> None:
     own, message = CASES[case]
     usual = {"branches": 3, "alpha_lr": 0.9}
+    printed = {"lr_scale": "printed"}
     options = {
         "lr": 0.1,
         "epochs": 2,
@@ -53,7 +63,7 @@ def test_two_rounds_are_those_of_the_paper(case: str, engine: str) -> None:
         "optimizer": SGD(momentum=0.9),
         "alpha_epochs": 3,
     }
-    method = PFedMB(net=mlp_net(), **options, **{**usual, **own})
+    method = PFedMB(net=mlp_net(), **options, **{**usual, **printed, **own})
     alpha, weights = Course(epochs=3), Course(epochs=2)
     tuning = {"alpha+W": [alpha, weights], "W": [weights], "none": []}[method.finetune]
     joining = [alpha, weights] if tuning else [alpha]

@@ -30,13 +30,14 @@ SCHEDULES: dict[str, tuple[Any, Rate]] = {
 }
 COHORTS = ((0, 1, 2, 3, 4), (1, 3, 4), (0, 2), (0, 1, 2, 3))
 TWICE = Course(epochs=2)
+LITERAL: dict[str, Any] = {"start": "independent", "lr_scale": "printed"}  # pFedMB as printed
 # options; courses in a round, before an evaluation, when a client joins
 CASES: dict[str, tuple[dict[str, Any], tuple[list[Course], ...]]] = {
     "fedavg": ({}, ([TWICE], [], [])),
     "fedavg_ft": ({"tune_epochs": 2}, ([TWICE], [TWICE], [TWICE])),
     "fedper": ({}, ([TWICE], [], [TWICE])),
     "ditto": ({"personal_lr": DROPS}, ([TWICE, TWICE], [], [TWICE])),
-    "pfedmb": ({"branches": 2, "alpha_lr": DROPS, "start": "independent"}, ([TWICE, TWICE],) * 3),
+    "pfedmb": ({"branches": 2, "alpha_lr": DROPS, **LITERAL}, ([TWICE, TWICE],) * 3),
 }
 
 

@@ -87,6 +87,7 @@ def quickstart(
             return
         show_table(HEADINGS, rows)
         say(REMARKS)
+        say("\n".join(_ideas(folder, rows)))
         say(
             f"Everything is in {folder}. Next: fedblocks methods, fedblocks plan pfedmb, "
             f"fedblocks run digits-ifca"
@@ -186,6 +187,22 @@ def _leaderboard(folder: Path) -> list[dict[str, Any]]:
         if row["name"] == "local":  # as in a comparison: nobody is compared with itself
             row["below_reference"] = None
     return rows
+
+
+def _ideas(folder: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """What each of the modular methods found, and why a method is below Local, if one is."""
+    from fedblocks.reports.ideas import REASONS, tell_idea
+    from fedblocks.runs.federations import federation_of
+    from fedblocks.runs.result import load_run
+
+    hidden = federation_of(load_run(folder / "local").config).tags["group"].tolist()
+    ideas = {name: tell_idea(name, load_run(folder / name), hidden) for name in METHODS}
+    alone = next(row["mean"] for row in rows if row["name"] == "local")
+    below = [row["name"] for row in rows if row["mean"] < alone]
+    return [
+        *(f"{name}: {idea}." for name, idea in ideas.items() if idea),
+        *(f"{name} is below Local: {REASONS[name]}." for name in below),
+    ]
 
 
 def _report(folder: Path) -> tuple[Path | None, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.task import current_task
+from fedblocks.methods._common.mixtures import StepScale, scale_gradient, steps_of_one_net
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,10 @@ class FedEM(Method):
         "NeurIPS",
     )
 
+    later_options: ClassVar[Mapping[str, Any]] = {"lr_scale": "printed"}
+
     components: Annotated[int, AtLeast(1), Help("M: models that clients mix", usual="2 to 5")] = 3
+    lr_scale: StepScale = "printed"
 
     def blocks(self) -> dict[str, Block]:
         even = torch.full((self.components,), 1 / self.components, dtype=self.net.dtype)
@@ -65,7 +70,10 @@ class FedEM(Method):
 
     def weighted_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         q = blocks["responsibility"]["value"][batch.index]  # [batch, components]
-        return batch.mean((q * self.losses(blocks, batch)).sum(-1))
+        loss = batch.mean((q * self.losses(blocks, batch)).sum(-1))
+        if self.lr_scale == "printed":
+            return loss
+        return scale_gradient(loss, steps_of_one_net(blocks["mixture"]["value"]))
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         """The mixture of what the components say: of probabilities, or of numbers."""

@@ -11,6 +11,7 @@ from fedblocks.methods.fedrecon import FedRecon
 from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.flow_v2 import FlowV2
+from fedblocks.methods.flow.options import POSTER
 from fedblocks.nets.recurrent import LastStep, Recurrent
 from fedblocks.testing.example import Reduction
 from fedblocks.testing.federations import CLASSES, FEATURES
@@ -63,6 +64,7 @@ ROUTES: Examples = {
         alone("the shared net that learns alone", global_update_path="global_only"),
         net=recurrent_net(),
         lr=0.5,
+        **POSTER,
         others={
             "router_scope": "local_reinit",
             "eval_routing": "hard",

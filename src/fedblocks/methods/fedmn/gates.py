@@ -52,6 +52,18 @@ def modules_used(gates: Sequence[Tensor]) -> list[Tensor]:
     return used[::-1]
 
 
+def shares(gates: Sequence[Tensor], sent: Sequence[Tensor]) -> list[Tensor]:
+    """How much of the prediction comes through each module: [modules] for each layer, adding up
+    to 1; each module hands on the gated mean of those before it that were sent.
+    """
+    through = [torch.ones_like(gates[-1][:, 0])]
+    for gate, before in zip(reversed(gates), reversed(sent[:-1]), strict=True):
+        weights = gate * before  # [modules, modules before]
+        total = weights.sum(-1, keepdim=True)
+        through.append(through[-1] @ (weights / torch.where(total > 0, total, 1)))
+    return through[:0:-1]
+
+
 def gates_used(gates: Tensor, modules: Sequence[int]) -> Tensor:
     """The same gates, 0 where they lead from or to a module that the prediction does not
     use: [edges].

@@ -15,10 +15,13 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
-from fedblocks.methods.fedmn.gates import matrices
+from fedblocks.methods._common.membership import group_clients
+from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
+from fedblocks.methods.fedmn.gates import matrices, shares
 from fedblocks.methods.fedmn.modules import mix, run_modules, scale
-from fedblocks.methods.fedmn.router import Moments
+from fedblocks.methods.fedmn.router import Moments, in_units_of
 from fedblocks.methods.fedmn.routing import Routing
+from fedblocks.methods.fedmn.warm_start import fit_head, module_changes, path_logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +66,31 @@ class FedMN(Routing):
         if trains and self.router_lr is None:
             return [Phase((self.step(*self.layers, "router"),), self.epochs)]
         # hard gates are the same in all steps, and modules alone do not ask what moves them
-        loss = self.loss if self.gate_mode == "soft" else super().loss
+        loss = self.loss if self.gate_mode == "soft" else self.module_loss
         modules = self.step(*self.layers, loss=loss)
         router = (self.step("router", lr=self.router_lr),) if trains else ()
         return [Phase((modules, *router), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        return batch.loss(self.forward(blocks, self.decide_again(blocks, batch), batch.x))
+        gates = self.decide_again(blocks, batch)
+        return batch.loss(self.forward(self.scale_steps(blocks, gates), gates, batch.x))
+
+    def module_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """The loss of the personal model, for its modules alone."""
+        gates = blocks["gates"]["value"]
+        return batch.loss(self.forward(self.scale_steps(blocks, gates), gates, batch.x))
+
+    def scale_steps(self, blocks: Blocks, gates: Tensor) -> Blocks:
+        """The same modules, whose gradients are as large as `lr_scale` says."""
+        if self.lr_scale == "printed":
+            return blocks
+        by_layer = matrices(gates.detach(), self.modules)
+        factors = map(steps_of_one_net, shares(by_layer, self.sent(by_layer)))
+        scaled = {
+            name: {k: scale_gradient(v, factor) for k, v in blocks[name].items()}
+            for name, factor in zip(self.layers, factors, strict=True)
+        }
+        return {**blocks, **scaled}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.forward(blocks, blocks["gates"]["value"], x)
@@ -91,11 +112,30 @@ class FedMN(Routing):
         return {**blocks, "moments": self.router.measure(blocks["router"], client)}
 
     def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
-        return ()
+        is_start = self.router_start == "updates" and cohort.round == 0
+        return (*self.layers, "moments") if is_start else ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        if self.router_start == "updates" and cohort.round == 0:
+            server = self.fit_router(server, before, uploads)
         everybody = cohort.sizes.sum()
         if self.normalise_blocks or everybody == 0:
             return server
         shares = {n: uploads[n].weights.sum(0) / everybody for n in self.layers[1:]}  # [modules]
         return server | {name: scale(server[name], share) for name, share in shares.items()}
+
+    def fit_router(self, server: Blocks, before: Blocks, uploads: Uploads) -> Blocks:
+        """A routing head that sends clients whose modules changed alike through the same ones."""
+        heard = uploads["moments"].weights.sum(1) > 0  # [clients]
+        if not bool(heard.any()):
+            return server
+        kept = {name: upload.keep(heard) for name, upload in uploads.items()}
+        changes = module_changes(before, kept, self.layers)
+        groups = group_clients(changes, kept["moments"].weights.sum(1), self.router_groups)
+        moments = {name: value[0] for name, value in server["moments"].items()}
+        seen = in_units_of(moments, kept["moments"].copies["mean"])  # [clients, width]
+        paths = path_logits(int(groups.max()) + 1, self.modules, seen)
+        weight, bias = fit_head(seen.double(), paths[groups].double())
+        router = server["router"]
+        head = {"gates.weight": weight.to(seen)[None], "gates.bias": bias.to(seen)[None]}
+        return {**server, "router": {**router, **head}}

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.schedules import Exponential, Ramp, Schedule
+from fedblocks.methods._common.mixtures import StepScale
 from fedblocks.methods.fedmn.gates import edges, matrices, modules_reached, modules_used
 from fedblocks.methods.fedmn.options import PoolOptions
 from fedblocks.methods.fedmn.router import Router
@@ -36,7 +37,12 @@ class ModulePool(PoolOptions):
     later_options: ClassVar[Mapping[str, Any]] = {
         **{name: value for name, value in AS_PRINTED.items() if name != "temperature"},
         "reading": "apart",
+        "lr_scale": "printed",
+        "router_start": "drawn",
+        "router_groups": "auto",
     }
+
+    lr_scale: StepScale = "printed"
 
     reading: Annotated[
         Literal["apart", "joint"],
@@ -56,6 +62,18 @@ class ModulePool(PoolOptions):
     router_spread: Annotated[
         float, AtLeast(0), Help("first weights of the routing head, times torch's; printed: 1")
     ] = 10.0
+    router_start: Annotated[
+        Literal["drawn", "updates"],
+        Help(
+            '"drawn": at random, as printed; "updates": after the first round the server fits the '
+            "routing head to groups of clients whose modules changed alike"
+        ),
+    ] = "drawn"
+    router_groups: Annotated[
+        int | Literal["auto"],
+        AtLeast(1),
+        Help('of first updates, for router_start = "updates"; "auto": as many as they show'),
+    ] = "auto"
     train_router: Annotated[
         Literal["head", "all", "nothing"],
         Help(
@@ -115,6 +133,14 @@ class ModulePool(PoolOptions):
             why = "the moments of the federation are first known after a round with open gates"
             fix = 'use at least 1, or router_scale = "none"'
             conflicts.append(Conflict("pretrain_rounds", why, fix))
+        if self.router_start == "updates" and self.router_scale == "none":
+            why = "the server learns what the router sees of clients from the federation's moments"
+            fix = 'use router_scale = "federation"'
+            conflicts.append(Conflict("router_start", why, fix))
+        if self.router_start == "updates" and self.train_router == "nothing":
+            why = "a router that is never sent cannot be fitted"
+            fix = 'use train_router = "head"'
+            conflicts.append(Conflict("router_start", why, fix))
         if self.train_router == "nothing" and self.router_lr is not None:
             why = "a router that does not train has no learning rate"
             conflicts.append(

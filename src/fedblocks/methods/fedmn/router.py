@@ -105,8 +105,7 @@ class Router:
         if its moments are there.
         """
         if moments is not None:
-            variance = moments["square"] - moments["mean"].square()
-            mean = (mean - moments["mean"]) / (variance.clamp(min=0) + TINY).sqrt()
+            mean = in_units_of(moments, mean)
         *_, to_gates = self.net.stages
         return torch.where(count > 0, to_gates(params, mean), 0)  # without data: no preference
 
@@ -134,6 +133,12 @@ class Router:
         summary = F.relu(summary) if self.relu else summary
         summary = torch.where(real[:, None] > 0, summary, 0)
         return torch.stack([summary.sum(0), summary.square().sum(0)])
+
+
+def in_units_of(moments: Params, mean: Tensor) -> Tensor:
+    """Mean summaries, [..., width], less the federation's mean, in its standard deviations."""
+    variance = moments["square"] - moments["mean"].square()
+    return (mean - moments["mean"]) / (variance.clamp(min=0) + TINY).sqrt()
 
 
 def subset(rows: Tensor, real: Tensor, count: int, order: Tensor) -> tuple[Tensor, Tensor]:

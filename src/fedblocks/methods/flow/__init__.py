@@ -3,5 +3,6 @@
 from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.flow_v2 import FlowV2
+from fedblocks.methods.flow.options import POSTER
 
-__all__ = ["DynamicRouting", "Flow", "FlowV2"]
+__all__ = ["POSTER", "DynamicRouting", "Flow", "FlowV2"]

@@ -4,9 +4,11 @@ anew, routers between them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
@@ -27,6 +29,7 @@ class Routed(Method):
     """
 
     personal_by: ClassVar[str] = "instance"
+    later_options: ClassVar[Mapping[str, Any]] = {"split_adaptation": False}
 
     local_epochs: Annotated[int, AtLeast(0), Help("of tuning the local copy", usual="1 to 5")] = 1
     router_epochs: Annotated[
@@ -34,6 +37,12 @@ class Routed(Method):
     ] = 1
     split_data: Annotated[
         bool, Help("tune the local copy on one half of the examples, train the rest on the other")
+    ] = False
+    split_adaptation: Annotated[
+        bool,
+        Help(
+            "before an evaluation too: the router then sees examples that the copy was not tuned to"
+        ),
     ] = False
     eval_routing: Annotated[
         Literal["soft", "hard"],
@@ -98,11 +107,16 @@ class Routed(Method):
 
     # at any client, also a new one: build w_local again, then train the router
     def adaptation(self) -> list[Phase]:
-        return [self.tune_local("all"), Phase((self.route_step(),), self.router_epochs)]
+        support, query = ("support", "query") if self.split_adaptation else ("all", "all")
+        return [self.tune_local(support), Phase((self.route_step(),), self.router_epochs, query)]
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Mean shares of both branches, and by how much they vary between instances: [3]."""
         seen = client.first(PICTURED)
-        return {"route": seen.mean(self.routes(blocks, seen.x))}
+        routes = self.routes(blocks, seen.x)  # [examples, 2]
+        mean = seen.mean(routes)
+        spread = seen.mean((routes - mean).square()).sqrt()[1:]
+        return {"route": torch.cat([mean, spread])}
 
     def degenerate(self) -> list[str]:
         if self.local_epochs > 0:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fedblocks.core.options import AtLeast, Below, Help, Positive
 from fedblocks.methods.flow.base import Routed
@@ -16,10 +17,26 @@ MixCell = Annotated[
 ]
 
 
+# the options with which Flow is what its poster says
+POSTER: Mapping[str, Any] = {
+    "local_epochs": 1,
+    "router_epochs": 1,
+    "global_update_path": "personalised",
+}
+
+
 @dataclass(frozen=True, eq=False)
 class FlowOptions(Routed):
     """The options of Flow."""
 
+    local_epochs: Annotated[
+        int, AtLeast(0), Help("of tuning the local copy; the poster: 1", usual="1 to 10")
+    ] = 10
+    router_epochs: Annotated[
+        int,
+        AtLeast(0),
+        Help("of training the router before an evaluation; the poster: 1", usual="1 to 5"),
+    ] = 3
     tau: Temperature = 0.75
     router_pace: Annotated[
         float,
@@ -34,8 +51,8 @@ class FlowOptions(Routed):
     mix_cell: MixCell = True
     global_update_path: Annotated[
         Literal["personalised", "global_only"],
-        Help('the shared net learns through the mixture ("personalised"), or alone: "global_only"'),
-    ] = "personalised"
+        Help('the shared net learns alone ("global_only"), or through the mixture: "personalised"'),
+    ] = "global_only"
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from fedblocks.core.method import join
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase
-from fedblocks.methods._common.mixtures import STARTS
+from fedblocks.methods._common.mixtures import STARTS, scale_gradient, steps_of_one_net
 from fedblocks.methods.pfedmb.branches import on_simplex, without_negligible, without_small
 from fedblocks.methods.pfedmb.compression import CompressedUpload
 
@@ -64,6 +64,16 @@ class PFedMB(CompressedUpload):
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         return batch.loss(self.net(self.merge(blocks, self.alpha(blocks)), batch.x))
 
+    def branch_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """The same loss, whose gradients of branches are as large as `lr_scale` says."""
+        if self.lr_scale == "printed":
+            return self.loss(blocks, batch)
+        alpha, merged = self.alpha(blocks), self.merge(blocks, self.alpha(blocks))
+        for layer, weights in alpha.items():
+            factor = steps_of_one_net(weights)
+            merged |= {k: scale_gradient(merged[k], factor) for k in self.layers[layer].names}
+        return batch.loss(self.net(merged, batch.x))
+
     def phases(self) -> list[Phase]:  # the client's lines 19 and 20
         return [self.learn_alpha(), self.learn_branches()]
 
@@ -74,7 +84,7 @@ class PFedMB(CompressedUpload):
 
     def learn_branches(self) -> Phase:  # line 20: W <- W - eta_W df/dW, with alpha fixed
         others = [name for name in ("rest", "decayed") if name in self.blocks()]
-        return Phase((self.step(*self.layers, *others),), self.epochs)
+        return Phase((self.step(*self.layers, *others, loss=self.branch_loss),), self.epochs)
 
     # the server's line 10: by n_i alpha_i
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:

@@ -13,17 +13,21 @@ from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods._common.mixtures import MixtureStart
+from fedblocks.methods._common.mixtures import MixtureStart, StepScale
 
 
 @dataclass(frozen=True, eq=False)
 class BranchOptions(Method):
     """The options of pFedMB."""
 
-    later_options: ClassVar[Mapping[str, Any]] = {"start": "independent"}
+    later_options: ClassVar[Mapping[str, Any]] = {
+        "start": "independent",
+        "lr_scale": "printed",
+    }
 
     branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
     start: MixtureStart = "common"
+    lr_scale: StepScale = "mixture"
     alpha_lr: Annotated[
         float | Schedule,
         Positive(),

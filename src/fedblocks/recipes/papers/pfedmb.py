@@ -43,7 +43,8 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
 OPTIONS: dict[str, Table] = {
     "pfedme": {"lr": 0.005, "inner_steps": 5, "local_rounds": 20},
     "fedamp": {"relative": True},  # sigma in units of the mean distance between models
-    "pfedmb": {"finetune": "none", "start": "independent"},  # the measure fine-tunes all alike
+    # the measure fine-tunes all alike
+    "pfedmb": {"finetune": "none", "start": "independent", "lr_scale": "printed"},
 }
 COMMON: Table = {"start": "common"}  # in cells of their own, beside those read to the letter
 QUICK_NET: Table = {"name": "mlp", "hidden": [32]}

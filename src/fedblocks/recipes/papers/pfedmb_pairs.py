@@ -14,7 +14,13 @@ from fedblocks.recipes.papers.pfedmb import (
 )
 from fedblocks.recipes.recipe import Cell, Recipe
 
-BRANCHED: Table = {"name": "pfedmb", "branches": 5, "alpha_scope": "model", "finetune": "alpha+W"}
+BRANCHED: Table = {
+    "name": "pfedmb",
+    "branches": 5,
+    "alpha_scope": "model",
+    "finetune": "alpha+W",
+    "lr_scale": "printed",
+}
 LITERAL: Table = {**BRANCHED, "start": "independent"}
 AROUND: Table = {**BRANCHED, **COMMON}
 PAIRS: dict[str, Table] = {

@@ -53,7 +53,7 @@ def _names(method: Method, block: str) -> list[str]:
         case DynamicRouting() if block == "route":
             return ["first branch", "second branch"]
         case Routed() if block == "route":
-            return ["shared branch", "local branch"]
+            return ["shared branch", "local branch", "differs between instances by"]
     return _private_names(home) if isinstance(home, Private) else []
 
 
