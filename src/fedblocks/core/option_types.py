@@ -59,12 +59,15 @@ def in_words(kind: Any) -> str:
         return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     if origin not in (tuple, list, Sequence) or not inner:
         return "a value or a list"
-    if _is_role(inner[0]):
-        return f"a list of {inner[0].__name__.lower()}s"
-    if inner[0] not in _PLURALS:
-        return f"a list of {in_words(inner[0])}"
     number = f"{len(inner)} " if origin is tuple and Ellipsis not in get_args(kind) else ""
-    return f"a list of {number}{_PLURALS[inner[0]]}"
+    return f"a list of {number}{' or '.join(map(_plural, members(inner[0])))}"
+
+
+def _plural(kind: Any) -> str:
+    if _is_role(kind):
+        return f"{kind.__name__.lower()}s"
+    words = _PLURALS.get(kind, in_words(kind))
+    return f"lists of {rest}" if (rest := words.removeprefix("a list of ")) != words else words
 
 
 def _items_fit(kind: Any, value: Sequence[Any]) -> bool:
