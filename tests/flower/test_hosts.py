@@ -14,10 +14,12 @@ import pytest
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost, is_loopback
-from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked
+from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked, trim_log
+from fedblocks.flower.hosts.server_host import host_server
 from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.keys.private_files import hold_server_folder
 from fedblocks.runs.run import REAL, resume
 from fedblocks.runs.storage.folder import RunFolder
 
@@ -163,6 +165,70 @@ def test_a_process_that_ended_is_started_again_a_few_times(tmp_path: Path) -> No
         processes.running["short"].wait()
         with pytest.raises(UserError, match="short ended with code 0: bye"):
             processes.revive(most=2)
+
+
+@pytest.mark.parametrize("port", [4321, 5321], ids=["same port", "other port"])
+def test_a_second_server_of_a_folder_is_refused_and_names_the_first(
+    port: int, tmp_path: Path
+) -> None:
+    set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, 4321, insecure=True)
+    server = tmp_path / "f" / "server"
+    first = f"""
+import sys; from pathlib import Path
+from fedblocks.flower.keys.private_files import hold_server_folder
+with hold_server_folder(Path({str(server)!r})):
+    print("ready", flush=True); sys.stdin.read()
+"""
+    words = [sys.executable, "-c", first]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        host = ServerHost.read(server).model_copy(update={"port": port, "inner_port": port + 1})
+        host.write(server)
+        with pytest.raises(UserError, match=rf"\(process {process.pid}\) already works in"):
+            host_server(server, print)
+        process.kill()
+    with hold_server_folder(server):  # the system has let it go
+        assert (server / "server.pid").read_text() == f"{os.getpid()}\n"
+
+
+WRITER = """
+for line in range(100):
+    print(f"line {line:06}", "x" * 90, flush=True)
+print("done", flush=True)
+"""
+
+
+def test_a_log_never_grows_beyond_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 lines of 102 bytes are more than 4000 bytes: the last 4000 are kept beside the log."""
+    monkeypatch.setattr("fedblocks.flower.hosts.process_group.LOG", 4000)
+    monkeypatch.setattr(running, "take_up", lambda server, tell: None)
+    with ProcessGroup(tmp_path, {}) as processes:
+        processes.start("writer", [sys.executable, "-c", WRITER + "import time; time.sleep(600)"])
+        log = processes.log("writer")
+        launch.until(lambda: "done" in log.read_text(), 30, processes.check, "its lines")
+        assert log.stat().st_size > 10_000
+        running.look_after(processes, tmp_path, print)
+        assert log.stat().st_size == 0
+        kept = tmp_path / "writer.log.1"
+        assert kept.read_text().endswith("done\n") and kept.stat().st_size == 4000
+        assert kept.stat().st_mode & 0o777 == 0o600
+        running.look_after(processes, tmp_path, print)
+        assert kept.stat().st_size == 4000  # a short log is left alone
+
+
+def test_a_process_goes_on_writing_to_a_log_that_was_cut(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path, {}) as processes:
+        code = "import os, time\nprint('a' * 100, flush=True)\n"
+        code += f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+        processes.start("writer", [sys.executable, "-c", code + "print('end', flush=True)"])
+        log = processes.log("writer")
+        launch.until(lambda: log.stat().st_size > 100, 30, processes.check, "its line")
+        trim_log(log, 50)
+        (tmp_path / "go").touch()
+        processes.running["writer"].wait(30)
+        assert log.read_text() == "end\n"
 
 
 def test_a_run_of_a_real_federation_is_not_resumed_as_a_simulation(tmp_path: Path) -> None:

@@ -52,13 +52,16 @@ def test_the_head_of_a_request_is_read_with_blanks_around_values() -> None:
     assert request.path == b"/v1/fleet/pull-messages" and request.length == 12 and request.closing
     assert request.headers[b"host"] == b"a" and not head().closing
     assert not head(Connection="keep-alive").closing and HEAD == 16 * 1024
+    assert head(Content_Type="application/protobuf", X="x" * 1024) is not None
 
 
 @pytest.mark.parametrize(
     "fields",
     [{"Content_Length": ""}, {"Content_Length": "-1"}, {"Content_Length": "1" * 13},
      {"Transfer_Encoding": "chunked"}, {"Upgrade": "x"}, {"Expect": "x"}, {"TE": "x"},
-     {"Trailer": "x"}, {"Proxy_Connection": "x"}, {"Connection": "other"}, {"X": "\t"},
+     {"Content_Type": "text/plain"}, {"Content_Type": "application/protobuf; x"},
+     {"Accept": "x" * 1025}, {"X": "x" * 1025}, {"X": "\t"},
+     {"Trailer": "x"}, {"Proxy_Connection": "x"}, {"Connection": "other"},
      {"line": "GET /v1 HTTP/1.1"}, {"line": "POST /v1 HTTP/1.0"}, {"line": "POST v1 HTTP/1.1"}],
 )  # fmt: skip
 def test_a_head_that_clients_do_not_send_is_refused(fields: dict[str, str]) -> None:

@@ -73,4 +73,5 @@ def watch_client(processes: ProcessGroup, folder: Path, tell: Tell) -> None:
             tell(f"{news.text}; {news.fix}" if news.fix else news.text)
         for name in processes.revive():
             tell(f"{name} had ended and was started again")
+        processes.trim_logs()
         time.sleep(TEND)

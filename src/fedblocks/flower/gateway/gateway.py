@@ -30,6 +30,7 @@ from fedblocks.flower.gateway.refusals import Refusals
 from fedblocks.flower.gateway.requests import (
     HEAD,
     ROUTES,
+    SMALL,
     UNKEYED,
     UPLOADS,
     Body,
@@ -138,10 +139,11 @@ class Gateway:
         if not sender.clock_is_right:
             now = datetime.now(UTC).isoformat()
             return HTTPStatus.UNAUTHORIZED, {"reason": "clock", "server_time": now}
-        if request.length > self.limits.request:
-            largest = self.limits.request
+        is_upload = request.path in UPLOADS
+        largest = self.limits.request if is_upload else min(SMALL, self.limits.request)
+        if request.length > largest:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"reason": "too-large", "largest": largest}
-        if request.path in UPLOADS:
+        if is_upload:
             if self.free() < self.limits.spare + request.length:
                 return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "disk"}
             if not self.quota.spend(sender.key, request.length):

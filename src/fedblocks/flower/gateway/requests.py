@@ -28,6 +28,9 @@ UPLOADS = frozenset({b"/v1/fleet/push-messages", b"/v1/fleet/push-object"})
 # where there are no keys; clients with keys are enrolled by hand
 UNKEYED = frozenset({b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"})
 HEAD = 16 * KIB  # bytes of a request's first line and headers
+VALUE = KIB  # bytes of one header; the longest of Flower's client is its public key
+SMALL = 64 * KIB  # bytes of a body that is no upload
+CONTENT = b"application/protobuf"  # of a body; the SuperLink logs any other as it is
 PIECE = 64 * KIB  # bytes of a body that are held at a time
 FIRST_LINE = re.compile(rb"POST (/[a-z0-9/-]+) HTTP/1\.1")
 FIELD = re.compile(rb"([A-Za-z0-9-]+):([\x20-\x7e]*)")
@@ -59,7 +62,14 @@ def parse_head(block: bytes) -> HttpRequest | None:
     length = headers.get(b"content-length", b"")
     connection = headers.get(b"connection", b"keep-alive").lower()
     is_plain = len(headers) == len(fields) and b"host" in headers and not headers.keys() & UNUSUAL
-    if not asked or not is_plain or not LENGTH.fullmatch(length) or connection not in CLOSING:
+    is_short = all(len(value) <= VALUE for value in headers.values())
+    is_known = headers.get(b"content-type", CONTENT) == CONTENT
+    if (
+        not asked
+        or not (is_plain and is_short and is_known)
+        or not LENGTH.fullmatch(length)
+        or connection not in CLOSING
+    ):
         return None
     return HttpRequest(asked[1], headers, int(length), CLOSING[connection])
 

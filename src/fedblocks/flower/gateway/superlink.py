@@ -21,19 +21,18 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-HEALTH = "/health"
 ANSWERS = "/v1/fleet/push-messages"
 WAIT = 60_000  # ms that a writer of the database waits for another
 
 
 class OwnUser:
-    """An ASGI application that only its own user may use; others may ask whether it runs."""
+    """An ASGI application that only its own user may use."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope.get("path", "") == HEALTH or is_ours(scope):
+        if scope["type"] == "lifespan" or is_ours(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
             await refuse(send)

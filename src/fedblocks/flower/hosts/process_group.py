@@ -19,11 +19,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder
+from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder, write_private
 
 # in the environment of every process of a group, and of all that these start
 MARK = "FEDBLOCKS_PROCESS_GROUP"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LOG = 4 * 2**20  # bytes of a log, and of what is kept of it when it begins anew
 GRACE = 8.0  # seconds to end by oneself
 _PR_SET_PDEATHSIG = 1
 
@@ -93,6 +94,13 @@ class ProcessGroup:
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
+    def trim_logs(self) -> None:
+        """Begin logs anew that have grown large: whoever makes a process write much must not fill
+        the disk.
+        """
+        for name in self.running:
+            trim_log(self.log(name), LOG)
+
     def last_words(self, name: str) -> str:
         """Return the end of a log, in one line."""
         lines = self.log(name).read_text(errors="replace").splitlines()
@@ -134,6 +142,23 @@ class ProcessGroup:
         at: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def trim_log(path: Path, most: int) -> None:
+    """Move the end of a log to a second file, and cut the log where it is: its process goes on
+    writing to the file that it has open.
+    """
+    try:
+        with path.open("r+b") as log:
+            size = log.seek(0, os.SEEK_END)
+            if size <= most:
+                return
+            log.seek(size - most)
+            end = log.read(most)
+            log.truncate(0)
+        write_private(path.with_name(f"{path.name}.1"), end)
+    except OSError:
+        return  # there is no log, or no room for a second one
 
 
 def find_marked(mark: str) -> list[int]:

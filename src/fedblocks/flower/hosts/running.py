@@ -144,6 +144,7 @@ def look_after(processes: ProcessGroup, server: Path, tell: Tell) -> None:
     """Restart processes that have ended, and resume jobs whose apps are gone."""
     for name in processes.revive():
         tell(f"{name} had ended and was started again")
+    processes.trim_logs()
     take_up(server, tell)
     if processes.due("jobs", LOOK):
         check_submitted(server, tell)

@@ -14,6 +14,7 @@ from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.key_watch import KeyWatch, check_server
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
+from fedblocks.flower.keys.private_files import hold_server_folder
 from fedblocks.flower.server.jobs import (
     JobRecord,
     all_jobs,
@@ -37,7 +38,12 @@ def host_server(folder: Path, tell: Tell) -> None:
     folder = folder.resolve()
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
     tell = _without_repeats(tell)
-    with ended_politely(), ProcessGroup(folder / "logs", variables) as processes:
+    ServerHost.read(folder)
+    with (
+        ended_politely(),
+        hold_server_folder(folder),
+        ProcessGroup(folder / "logs", variables) as processes,
+    ):
         try:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed

@@ -62,3 +62,25 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def hold_server_folder(folder: Path) -> Iterator[None]:
+    """Hold a server's folder for this process, which writes its number there; refuse one that
+    another process holds. The system lets it go when the process ends, however it does.
+    """
+    descriptor = os.open(folder / "server.pid", os.O_RDWR | os.O_CREAT, SECRET)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            number = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            raise UserError(
+                f"a server (process {number}) already works in {folder}",
+                "stop that one first, or start this one in a folder of its own",
+            ) from error
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
