@@ -12,6 +12,8 @@ import pytest
 from fedblocks.core.task import Task
 from fedblocks.flower.client import fleet
 from fedblocks.flower.server import service
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.score_bounds import find_excesses
 from fedblocks.flower.server.service import Service
 from fedblocks.runs.ranks.training import RankRounds
 
@@ -44,6 +46,42 @@ def test_scores_and_pictures_of_a_round_are_added_to_it(
             ("test", "personal", 1, 2, 2, 0.25),
         ]
         assert [(p.name, p.client, p.numbers) for p in pictures] == [("gates", 1, [0.5, 0.25])]
+
+
+@pytest.mark.parametrize(
+    ("scored", "sizes", "left_out"),
+    [
+        ({0: 40, 1: 40, 2: 4_000_000}, {0: 140, 1: 140, 2: 140}, {2}),
+        ({0: 40, 1: 40, 2: 200}, {0: 140, 1: 140, 2: 140}, set()),  # five times the median
+        ({0: 40, 1: 40, 2: 201}, {0: 140, 1: 140, 2: 140}, {2}),
+        ({0: 40, 1: 40, 2: 4000}, {0: 140, 1: 140, 2: 14_000}, set()),  # it has more examples
+        ({0: 40, 1: 40, 2: 100}, {0: 140, 1: 140, 2: 0}, set()),  # it is not trained
+        ({0: 0, 1: 40, 2: 40}, {0: 140, 1: 140, 2: 140}, set()),  # who has none says nothing
+        ({2: 4_000_000}, {2: 140}, set()),  # nobody to compare with
+        ({}, {}, set()),
+    ],
+)
+def test_scores_on_far_more_labels_than_others_have_are_left_out(
+    scored: dict[int, float], sizes: dict[int, int], left_out: set[int]
+) -> None:
+    counts = {client: (number, number, 1.0) for client, number in scored.items()}
+    excesses = find_excesses(counts, sizes)
+    assert excesses.keys() == left_out
+    assert all(f"{scored[client]:g} labels" in text for client, text in excesses.items())
+
+
+def test_a_round_is_closed_without_scores_that_nobody_can_have() -> None:
+    members = {client: SimpleNamespace(size=140, group="all") for client in range(3)}
+    honest, lie = (30.0, 40.0, 9.0), (4e6, 4e6, 1.0)
+    own: Any = SimpleNamespace(
+        side=SimpleNamespace(members=members),
+        ignored=[],
+        _counts={"test/personal": {0: honest, 1: honest, 2: lie}},
+    )
+    OpenRound._leave_out_excesses(own)
+    assert own._counts == {"test/personal": {0: honest, 1: honest}}
+    ((client, reason, detail),) = [(r.client, r.reason, r.detail) for r in own.ignored]
+    assert (client, reason) == (2, "too-large-claim") and '"test/personal"' in detail
 
 
 def test_nothing_is_written_where_nobody_was_scored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from fedblocks.core.aggregate import aggregate
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
 from fedblocks.engines.close_round import Report
+from fedblocks.flower.server.score_bounds import find_excesses
 from fedblocks.flower.server.sending import (
     first_downloads,
     gather_for,
@@ -243,6 +244,7 @@ class OpenRound:
         """End the round with what has come; below the minimum it is as if it had never begun."""
         for client in sorted(self.waiting):
             self.refuse(client, "no-answer", "nothing came before the round was closed")
+        self._leave_out_excesses()
         local = {name: by_client for name, by_client in self._counts.items() if "/" not in name}
         self.report.counts.update(local)
         counts = {name: by_client for name, by_client in self._counts.items() if name not in local}
@@ -256,6 +258,15 @@ class OpenRound:
             shortage = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
             return Closed(before, self.report, evaluated, self.ignored, abandoned=shortage)
         return Closed(self._aggregate(kept), self.report, evaluated, self.ignored)
+
+    def _leave_out_excesses(self) -> None:
+        """Leave out scores on more labels than a client can have; its update is bounded already."""
+        sizes = {client: member.size for client, member in self.side.members.items()}
+        for name, by_client in self._counts.items():
+            for client, excess in find_excesses(by_client, sizes).items():
+                del by_client[client]
+                detail = f'the score "{name}": {excess}'
+                self.ignored.append(Refusal(client, "too-large-claim", detail))
 
     def _aggregate(self, kept: dict[int, int]) -> Progress:
         state, members = self.progress.state, self.side.members

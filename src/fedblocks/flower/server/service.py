@@ -187,6 +187,7 @@ class Service:
             self._unseen(progress)
             ask = Ask(train=False, evaluate=self._parts)
             closed = self._ask(progress, self.prepared.clients, ask)
+            self._note_ignored(closed)
             self._note_metrics(progress.state.round, closed)
 
     @property
@@ -239,9 +240,7 @@ class Service:
         self.folder.store.set_meta(CLAIMS, json.dumps(self.registry.claims))
         if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
-        for ignored in closed.ignored:
-            text = f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}"
-            self.folder.store.note(text)
+        self._note_ignored(closed)
         if closed.abandoned:
             refusals = closed.report.refusals
             reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in refusals)
@@ -253,6 +252,11 @@ class Service:
         state = settle(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
+
+    def _note_ignored(self, closed: Closed) -> None:
+        for ignored in closed.ignored:
+            text = f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}"
+            self.folder.store.note(text)
 
     def _restart_clock(self) -> None:
         self.began = time.perf_counter()
