@@ -121,7 +121,6 @@ def resume(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
-        from fedblocks.runs.extension import extend
         from fedblocks.runs.ranks.joining import current_ranks, together
         from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
@@ -138,15 +137,13 @@ def resume(
             before = load_run(folder)
             goes_on = before.status != "finished" or rounds is not None
             ingredients = ingredients_of(folder, own) if goes_on else None
-            if rounds is not None:
-                extend(folder, rounds, ingredients)
             return before, ingredients, load_run(reference) if reference is not None else None
 
         before, ingredients, against = together(look)
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
             on_round = _both(watch.on_round, mirrors.on_round)
-            result = go_on(folder, on_round, watch.on_note, ingredients)
+            result = go_on(folder, on_round, watch.on_note, ingredients, rounds=rounds)
         if before.status == "finished" and rounds is None and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
         show_run(result, against, as_json)
