@@ -165,7 +165,7 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
     """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
     _show_numbers(result, reference, as_json)
     refused = result.refused()
-    if refused.updates:
+    if refused.text:
         text = clean(_refusal_text(result, refused))
         console(sys.stderr).print(f"warning: {text}", soft_wrap=True)
 
@@ -177,11 +177,9 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
             f"learned nothing"
         )
     else:
-        start = (
-            f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
-        )
-    advice = "if training diverges, try a lower learning rate: --set method.lr=..."
-    return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
+        start = refused._replace(in_last_round=0).text  # of all rounds
+    advice = f"{refused.advice}: --set method.lr=... " if refused.advice else ""
+    return f"{start}; {advice}`fedblocks report {result.folder}` lists them"
 
 
 def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
