@@ -27,7 +27,8 @@ def with_schedules(method: Method) -> tuple[Method, list[str]]:
     values = {name: getattr(method, name) for name in takes}
     numbers = {name: v for name, v in values.items() if isinstance(v, Real)}
     schedules = {name: Ramp(float(v), float(v) * 0.5) for name, v in numbers.items()}
-    own: dict[str, Any] = {"augment": [fb.Noise(0.01)], "optimizer": fb.Adam(), **schedules}
+    optimizer = fb.SGD() if isinstance(method, fb.Scaffold) else fb.Adam()  # it takes no other
+    own: dict[str, Any] = {"augment": [fb.Noise(0.01)], "optimizer": optimizer, **schedules}
     return type(method)(**{**method.options(), "net": method.net, **own}), [*schedules]
 
 
