@@ -13,6 +13,7 @@ import torch
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
@@ -176,7 +177,8 @@ def threads(number: int | None) -> Iterator[None]:
 
 def free_folder(stem: str) -> Path:
     """The first of `runs/STEM-001`, `runs/STEM-002`, ... that does not exist."""
-    return next(path for number in count(1) if not (path := RUNS / f"{stem}-{number:03d}").exists())
+    name = check_folder_name(stem, "a run")
+    return next(path for number in count(1) if not (path := RUNS / f"{name}-{number:03d}").exists())
 
 
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
