@@ -16,6 +16,7 @@ from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import same_length
 from fedblocks.data.storage import read_columns
+from fedblocks.data.target_columns import as_label
 from fedblocks.data.torch_data import MapDataset, stack_dataset
 
 
@@ -53,7 +54,7 @@ class Readers:
     def from_csv(
         cls,
         path: str | Path,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
         columns: Sequence[str] = (),
         partition: How | None = None,
@@ -65,19 +66,19 @@ class Readers:
         `user` names the column of user ids; None: there is none, and a partition is needed.
         `columns` are the numbers that inputs are made of, by default all others. Labels that are
         words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
-        Of other tasks `label` may name several columns, with commas between them.
+        Of other tasks `label` may name several columns: a list, or one text with commas.
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = csv_table(str(path), label, user or "", tuple(columns), task)
+        pool = csv_table(str(path), as_label(label), user or "", tuple(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
     def from_parquet(
         cls,
         path: str | Path,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
         columns: Sequence[str] = (),
         partition: How | None = None,
@@ -89,14 +90,14 @@ class Readers:
         from fedblocks.data.sets.parquet import parquet_table
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = parquet_table(str(path), label, user or "", tuple(columns), task)
+        pool = parquet_table(str(path), as_label(label), user or "", tuple(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
     def from_hf(
         cls,
         data: Any,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
         columns: Sequence[str] = (),
         partition: How | None = None,
@@ -120,7 +121,10 @@ class Readers:
         elif hasattr(data, "keys"):
             data = data[choose_part(data, part)]
         roles = Roles(
-            label, user or "", tuple(columns), as_task(options.get("task", CLASSIFICATION))
+            as_label(label),
+            user or "",
+            tuple(columns),
+            as_task(options.get("task", CLASSIFICATION)),
         )
         pool = data_set_pool(data, roles, path)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
