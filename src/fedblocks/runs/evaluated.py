@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.runs.clients import remark_on_rows
+from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.store import RunStore
 
 SHOWN = 8  # rounds that are listed
@@ -15,16 +16,16 @@ def last_evaluated(store: RunStore) -> int | None:
     return None if row["round"] is None else int(row["round"])
 
 
-def evaluations_of(store: RunStore, round: int) -> dict[str, list[str]]:
+def evaluations_of(store: RunStore, round: int) -> dict[Part, list[str]]:
     """Part of the data -> models that were tried on it after a round."""
     query = "SELECT DISTINCT part, view FROM client_metrics WHERE round = ? ORDER BY part, view"
-    views: dict[str, list[str]] = {}
+    views: dict[Part, list[str]] = {}
     for row in store.rows(query, round):
         views.setdefault(row["part"], []).append(row["view"])
     return views
 
 
-def evaluated_round(store: RunStore, round: int | None, part: str, view: str) -> int:
+def evaluated_round(store: RunStore, round: int | None, part: Part, view: str) -> int:
     """The round, by default the last, if the model was tried on that part after it."""
     asked = last_evaluated(store) if round is None else round
     if asked is None:

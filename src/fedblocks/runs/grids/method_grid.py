@@ -68,8 +68,16 @@ def names_of(methods: Listed) -> dict[str, Method]:
             "one method alone is not compared with anything",
             "give a list: [Local(net), FedAvg(net)]",
         )
-    if isinstance(methods, Mapping) and methods:
-        return {check_folder_name(name, "a method"): own for name, own in methods.items()}
+    if isinstance(methods, Mapping):
+        named = {check_folder_name(name, "a method"): own for name, own in methods.items()}
+    else:
+        named = _named_by_kind(methods)
+    if not named:
+        raise UserError("no method to compare", "give a list: [Local(net), FedAvg(net)]")
+    return named
+
+
+def _named_by_kind(methods: Sequence[Method]) -> dict[str, Method]:
     named: dict[str, Method] = {}
     for method in methods:
         Ingredients.of_methods(method)
@@ -78,8 +86,6 @@ def names_of(methods: Listed) -> dict[str, Method]:
             fix = f'give them names: {{"{name}": ..., "{name}-2": ...}}'
             raise UserError(f"two methods are called {name}", fix)
         named[name] = method
-    if not named:
-        raise UserError("no method to compare", "give a list: [Local(net), FedAvg(net)]")
     return named
 
 
