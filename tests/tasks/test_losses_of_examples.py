@@ -70,7 +70,7 @@ def test_it_is_refused_where_a_part_of_an_examples_targets_is_not_known(
     data: object, net: fb.Net, own: object, of_targets: object
 ) -> None:
     method = fb.FedAvg(net, lr=0.5)
-    with pytest.raises(fb.UserError, match="2 examples .* only a part") as error:
+    with pytest.raises(fb.UserError, match=r"2 examples .* only a part") as error:
         fb.run(method, data(own, unknown=2), rounds=1)  # type: ignore[operator]
     assert "one loss for each target" in error.value.fix
     fb.run(method, data(of_targets, unknown=2), rounds=1)  # type: ignore[operator]

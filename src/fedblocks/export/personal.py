@@ -18,8 +18,10 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.data import Federation
+from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
+from fedblocks.export.conversion import InputForm
 from fedblocks.runs.build import prepare
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
@@ -60,8 +62,11 @@ class Personal:
         blocks = ", ".join(self.blocks)
         return f"Personal({whose}, {made_by}, blocks {blocks}: {numbers:,} numbers)"
 
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]."""
+    def predict(self, x: Inputs | FieldInputs) -> Tensor:
+        """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]. Arrays and
+        tensors are taken as the data were: bytes are 0 to 1, other numbers float32.
+        """
+        x = InputForm.of(self.data).take(x, "x")
         with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
             return self.method.predict(self.blocks, x)
 
