@@ -14,6 +14,7 @@ from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
 from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
+from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
@@ -62,6 +63,7 @@ class Personal:
         blocks = ", ".join(self.blocks)
         return f"Personal({whose}, {made_by}, blocks {blocks}: {numbers:,} numbers)"
 
+    @tell_forward_errors()
     def predict(self, x: Inputs | FieldInputs) -> Tensor:
         """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]. Arrays and
         tensors are taken as the data were: bytes are 0 to 1, other numbers float32.
@@ -79,6 +81,7 @@ class Personal:
         raise UserError(f"client {self.client} has no examples", "choose a client with data")
 
 
+@tell_forward_errors()
 def personal(
     run: str | Path | RunResult,
     client: int | str,
