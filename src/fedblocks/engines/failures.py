@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import note_of
 
 FAILED = "failed"  # the reason in the record of a round
 
@@ -44,5 +45,7 @@ def first_error() -> Iterator[None]:
 
 def describe(error: Exception) -> str:
     """An error in one line."""
+    if (note := note_of(error)) is not None:
+        return note.message
     text = (error.message if isinstance(error, UserError) else str(error)).strip()
     return f"{type(error).__name__}: {text.splitlines()[-1]}" if text else type(error).__name__

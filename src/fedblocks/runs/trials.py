@@ -16,6 +16,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
+from fedblocks.data.targets import refuse_partly_known
 from fedblocks.engines.scoring import score_outputs
 
 EXAMPLES = 8
@@ -34,6 +35,7 @@ def try_task(net: Net, federation: Federation) -> list[str]:
     """Refuse a loss or a metric that does not do what it should; what to know of the others."""
     trial = _take_examples(net, federation)
     _try_loss(federation.task, trial)
+    refuse_partly_known(federation)
     return _try_metrics(federation.task, trial) if trial.client else []
 
 
