@@ -107,6 +107,13 @@ def refuse_partly_known(federation: Federation) -> None:
         raise UserError(message, f"return one loss for each target, {wanted}")
 
 
+def has_known_targets(federation: Federation, part: str) -> bool:
+    """Whether any target of a part of the data can be learned or scored."""
+    rows = torch.from_numpy(np.array(federation.parts[part].index, np.int64))
+    y = federation.y[rows.to(federation.y.device)]
+    return bool(federation.task.scored(y).any())
+
+
 def spread_of_targets(federation: Federation, rows: Rows) -> dict[str, list[Any]]:
     """Columns of a table of clients: mean and standard deviation of their targets."""
     y = federation.y.cpu().numpy()
