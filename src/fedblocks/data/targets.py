@@ -38,6 +38,14 @@ def gaps_in_labels(federation: Federation) -> str:
     return f"no row has label {_some(missing)} (labels present: {_some(there)})"
 
 
+def is_one_hot(federation: Federation) -> bool:
+    """Whether labels of one class each are written as a row of zeros with a single 1."""
+    y, task = federation.y, federation.task
+    if not task.of_classes or task.facts.steps or y.dim() != 2 or y.shape[1] < 2:
+        return False
+    return bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
+
+
 def _some(labels: torch.Tensor, most: int = 5) -> str:
     shown = ", ".join(str(label) for label in labels[:most].tolist())
     return f"{shown}, ..." if len(labels) > most else shown
