@@ -1,16 +1,20 @@
 """What goes wrong in somebody's first hours is named for what it is, with a fix that helps."""
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
 
 import fedblocks as fb
+from fedblocks.cli.runs import show_run
+from fedblocks.runs.progress import RunWarning
 
 ROWS = 120
 X = np.random.default_rng(0).normal(size=(ROWS, 4)).astype("float32")
@@ -79,7 +83,8 @@ class OwnStart(nn.Linear):
 
 
 def from_words_in_parquet() -> None:
-    pd.DataFrame({"a": X[:, 0], "user": USERS, "label": ["hot"] * ROWS}).to_parquet("w.parquet")
+    table = pa.table({"a": X[:, 0], "user": USERS, "label": ["hot"] * ROWS})
+    pq.write_table(table, "w.parquet")
     fb.Federation.from_parquet("w.parquet", task="regression")
 
 
@@ -165,7 +170,76 @@ def test_what_is_wrong_is_named(what: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_text_is_the_name_of_one_column(tmp_path: Path) -> None:
-    table = pd.DataFrame({"alter": X[:, 0], "rest": X[:, 1], "user": USERS, "label": CLASSES})
-    table.to_csv(tmp_path / "t.csv", index=False)
+    lines = [f"{x[0]},{x[1]},{user},{label}" for x, user, label in zip(X, USERS, CLASSES)]
+    (tmp_path / "t.csv").write_text("\n".join(["alter,rest,user,label", *lines]))
     data = fb.Federation.from_csv(tmp_path / "t.csv", columns="alter")
     assert data.about["columns"] == ["alter"] and data.x.shape == (ROWS, 1)
+
+
+def test_rounds_count_from_one_for_samplers_too(tmp_path: Path) -> None:
+    def all_in_the_second(candidates: fb.Candidates) -> list[int]:
+        return [*candidates.ids] if candidates.round == 2 else [candidates.ids[0]]
+
+    clients: dict[int, int] = {}
+    fb.run(
+        fb.FedAvg(mlp(3)),
+        of_users(X, CLASSES),
+        rounds=3,
+        out=tmp_path / "run",
+        sampler=all_in_the_second,
+        on_round=lambda done: clients.update({done.round: done.clients}),
+    )
+    assert clients == {1: 1, 2: 4, 3: 1}
+
+
+def test_a_note_counts_classes_that_are_not_known_but_not_what_fills_up_sequences() -> None:
+    unknown = np.where(np.arange(ROWS) < 7, fb.data.IGNORE, CLASSES)
+    assert "7 targets are missing (-100) and are not scored" in of_users(X, unknown).warnings()
+    sequences = of_users(X, np.stack([CLASSES, unknown], 1), task="sequence-labelling")
+    assert not any("missing" in text for text in sequences.warnings())
+
+
+def test_every_wrong_name_of_a_task_is_reported() -> None:
+    task = ('task.loss="foo"', 'task.metrics=["bar", "accuracy", "baz"]')
+    with pytest.raises(fb.UserError) as caught:
+        fb.read_config("digits-fedavg", [*task, "rounds=0"])
+    text = str(caught.value)
+    assert "4 problems" in text and "rounds" in text
+    assert all(f'"{name}"' in text for name in ("foo", "bar", "baz"))
+    with pytest.raises(fb.UserError) as caught:  # nothing more is known of what it has
+        fb.read_config("digits-fedavg", ['task.kind="nothing"', *task])
+    assert 'there is no task "nothing"' in caught.value.message and "foo" not in str(caught.value)
+
+
+def test_an_optimizer_is_a_word_or_a_table() -> None:
+    word = fb.read_config("digits-fedavg", ['method.optimizer="adamw"'])
+    table = fb.read_config("digits-fedavg", ['method.optimizer={name="adamw"}'])
+    assert word.method.table == table.method.table
+    assert word.method.table["optimizer"]["name"] == "adamw"
+
+
+def test_a_comparison_warns_once_of_what_all_its_runs_have(tmp_path: Path) -> None:
+    undefined = fb.Metric("mine", lambda outputs, targets: float("nan") if len(targets) else 0.0)
+    task = fb.Task("classification", metrics=["accuracy", undefined])
+    methods = [fb.FedAvg(mlp(3)), fb.Local(mlp(3))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = of_users(X, CLASSES, task=task)
+        fb.compare(methods, data, rounds=1, seeds=2, out=tmp_path / "c")
+    assert sum('"mine" is NaN' in str(one.message) for one in caught) == 1
+
+
+def test_seeds_are_a_number_and_a_list_is_told_so() -> None:
+    with pytest.raises(fb.UserError, match="seeds is a list, and says how many") as caught:
+        fb.compare([fb.FedAvg(mlp(3))], of_users(X, CLASSES), rounds=1, seeds=[0, 1])  # type: ignore[arg-type]
+    assert "seeds=6" in caught.value.fix and "seed=10" in caught.value.fix
+
+
+def test_one_client_and_one_round_are_not_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = fb.Federation.from_users(X, CLASSES, np.zeros(ROWS))
+    with pytest.warns(RunWarning, match="3 slots for 1 client; some may never"):
+        result = fb.run(fb.FedEM(mlp(3)), data, rounds=1, out=tmp_path / "run")
+    show_run(result, None, False)
+    assert "finished: 1 round, " in "".join(capsys.readouterr())

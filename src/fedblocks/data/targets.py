@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError, count_of
+from fedblocks.core.losses import IGNORE
 from fedblocks.data.rows import Floats, Rows
 
 if TYPE_CHECKING:
@@ -83,10 +84,15 @@ def odd_targets(federation: Federation) -> tuple[torch.Tensor, str, str]:
 
 
 def remarks_on_targets(federation: Federation) -> list[str]:
-    """Targets that are not known are not scored, which is allowed but easily overlooked."""
-    missing = int(federation.y.isnan().sum())
-    verb = "is" if missing == 1 else "are"
-    text = f"{count_of(missing, 'target')} {verb} missing (NaN) and {verb} not scored"
+    """Targets that are not known are not scored, which is allowed but easily overlooked; in
+    sequences they are also what fills them up, and nothing is said.
+    """
+    y, of_classes = federation.y, federation.task.of_classes
+    if of_classes and y.dim() > 1:
+        return []
+    missing = int((y == IGNORE).sum() if of_classes else y.isnan().sum())
+    verb, mark = "is" if missing == 1 else "are", IGNORE if of_classes else "NaN"
+    text = f"{count_of(missing, 'target')} {verb} missing ({mark}) and {verb} not scored"
     return [text] if missing else []
 
 
