@@ -129,7 +129,7 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     return tensor.to(torch.float32).reshape(len(tensor), *(tensor.shape[1:] or (1,)))
 
 
-def from_numpy(array: npt.NDArray[Any], name: str) -> Tensor:
+def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:
     """A tensor that shares memory where it can; arrays that cannot be written to are copied."""
     if array.dtype.kind not in "fiub":
         raise DataError(
