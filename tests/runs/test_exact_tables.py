@@ -111,7 +111,9 @@ def test_updates_that_were_not_used_are_counted_in_all_and_in_the_last_round() -
 
 def faults(small: Table, **chosen: Any) -> dict[int, str]:
     config = Config.of({**small, "faults": chosen}) if chosen else Config.of(small)
-    return faults_of(SimpleNamespace(config=config), 3, range(1000))  # type: ignore[arg-type, return-value]
+    sampling = SimpleNamespace(names=[f"client {number}" for number in range(3000)])
+    prepared = SimpleNamespace(config=config, sampling=sampling)
+    return faults_of(prepared, 3, range(1000))  # type: ignore[arg-type, return-value]
 
 
 def test_faults_come_as_often_as_they_are_asked_for_and_to_nobody_else(small: Table) -> None:

@@ -58,7 +58,7 @@ def test_a_client_without_test_rows_has_a_row_of_its_own(tmp_path: Path) -> None
     data = some_data()
     rows = [own if client != 1 else own[:0] for client, own in enumerate(data.test)]
     fewer = replace(data, test=type(data.test).of(rows))
-    with pytest.warns(RunWarning, match="no test rows: 1"):
+    with pytest.warns(RunWarning, match='1 client has no test rows: "1"'):
         result = fb.run(fedavg(), fewer, 1, tmp_path / "run")
     table = result.clients()
     assert [row["client"] for row in table] == [0, 1, 2, 3]

@@ -20,6 +20,7 @@ from fedblocks.cli.output import (
     show_table,
     stoppable,
 )
+from fedblocks.core.errors import count_of
 
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
@@ -145,7 +146,7 @@ def resume(
             on_round = _both(watch.on_round, mirrors.on_round)
             result = go_on(folder, on_round, watch.on_note, ingredients, rounds=rounds)
         if before.status == "finished" and rounds is None and not as_json:
-            say(f"{folder} was finished already, after {result.rounds} rounds")
+            say(f"{folder} was finished already, after {count_of(result.rounds, 'round')}")
         show_run(result, against, as_json)
 
     stoppable(action)
@@ -205,8 +206,8 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
     show_table(headings, rows)
     traffic = (result.bytes_down + result.bytes_up) / 1e6
     say(
-        f"{result.status}: {result.rounds} rounds, {traffic:.1f} MB, {result.seconds:.1f} s, in "
-        f"{result.folder}"
+        f"{result.status}: {count_of(result.rounds, 'round')}, {traffic:.1f} MB, "
+        f"{result.seconds:.1f} s, in {result.folder}"
     )
     if below is not None:
         say(f"{below:.1%} of the clients do worse than in the reference")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, as_task
-from fedblocks.data.arrays import FieldInputs, Inputs, has_fields
+from fedblocks.data.arrays import FieldInputs, Inputs, check_no_list, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
@@ -18,6 +18,11 @@ from fedblocks.data.rows import same_length
 from fedblocks.data.storage import read_columns
 from fedblocks.data.target_columns import as_label
 from fedblocks.data.torch_data import MapDataset, stack_dataset
+
+
+def _named(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of columns; a text is one name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 class Readers:
@@ -34,6 +39,7 @@ class Readers:
     ) -> Self:
         """One client per user id, named after it; options as for from_arrays."""
         rows = rows_of(y)
+        check_no_list(x, rows)
         first = x[0] if isinstance(x, tuple) and has_fields(x, rows) else x
         same_length(x=rows_of(first), y=rows, users=rows_of(users))
         return cls.from_arrays(x, y, by_user(users), **options)
@@ -56,7 +62,7 @@ class Readers:
         path: str | Path,
         label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -71,7 +77,7 @@ class Readers:
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = csv_table(str(path), as_label(label), user or "", tuple(columns), task)
+        pool = csv_table(str(path), as_label(label), user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
@@ -80,7 +86,7 @@ class Readers:
         path: str | Path,
         label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -90,7 +96,7 @@ class Readers:
         from fedblocks.data.sets.parquet import parquet_table
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = parquet_table(str(path), as_label(label), user or "", tuple(columns), task)
+        pool = parquet_table(str(path), as_label(label), user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
@@ -99,7 +105,7 @@ class Readers:
         data: Any,
         label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         *,
         part: str = "train",
@@ -123,7 +129,7 @@ class Readers:
         roles = Roles(
             as_label(label),
             user or "",
-            tuple(columns),
+            _named(columns),
             as_task(options.get("task", CLASSIFICATION)),
         )
         pool = data_set_pool(data, roles, path)

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import note_of
 
 FAILED = "failed"  # the reason in the record of a round
 UNSCORED = "not-scored"  # the reason where an evaluation failed; no update was lost
@@ -47,6 +48,8 @@ def first_error() -> Iterator[None]:
 
 def describe(error: Exception) -> str:
     """An error in one line."""
+    if (note := note_of(error)) is not None:
+        return note.message
     text = (error.message if isinstance(error, UserError) else str(error)).strip()
     return f"{type(error).__name__}: {text.splitlines()[-1]}" if text else type(error).__name__
 

@@ -16,7 +16,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
-from fedblocks.data.targets import has_known_targets
+from fedblocks.data.targets import has_known_targets, refuse_partly_known
 from fedblocks.engines.scoring import score_outputs
 
 EXAMPLES = 8
@@ -40,6 +40,7 @@ def try_task(net: Net, federation: Federation) -> list[str]:
         )
     trial = _take_examples(net, federation)
     _try_loss(federation.task, trial)
+    refuse_partly_known(federation)
     return _try_metrics(federation.task, trial) if trial.client else []
 
 

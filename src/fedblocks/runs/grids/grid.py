@@ -25,7 +25,7 @@ from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.method import Method
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import Waiting, run_queue, worth_it
-from fedblocks.runs.progress import OnNote, OnRound, warn_of
+from fedblocks.runs.progress import OnNote, OnRound, warn_once
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.shelf import shared_data
@@ -132,8 +132,9 @@ def _play(
             prepare(grid.config(name, grid.base.seed))
     _begin(folder, grid)
     results: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
+    tell = warn_once()
     for number, (method, seed) in enumerate(grid.cells, 1):
-        listeners = on_run(method, seed, number) if on_run is not None else (None, warn_of)
+        listeners = on_run(method, seed, number) if on_run is not None else (None, tell)
         _lanes(folder, grid, method, *listeners)
         results[method][seed] = _done(
             cell_folder(folder, method, seed), grid.config(method, seed), *listeners

@@ -23,11 +23,12 @@ def summarise(
     """A metric, the accuracy by default, over the clients that have it, in numbers that do not
     depend on the order of the rows.
 
-    mean: every client counts the same. weighted: every example counts the same. bottom_decile: the
-    value that a tenth of the clients do worse than, the one at `clients // 10` from the worst on.
-    worst: that of the client who does worst. std: over clients, dividing by their number. loss:
-    mean over examples. share_below_reference: share of clients that do strictly worse than in the
-    reference. Where no client has the metric, the numbers are NaN.
+    examples: the targets that were scored, of which an example of a sequence or of several numbers
+    has more than one. mean: every client counts the same. weighted: every such target counts the
+    same. bottom_decile: the value that a tenth of the clients do worse than, the one at `clients //
+    10` from the worst on. worst: that of the client who does worst. std: over clients, dividing by
+    their number. loss: mean over targets. share_below_reference: share of clients that do strictly
+    worse than in the reference. Where no client has the metric, the numbers are NaN.
     """
     values = {row["client"]: metric.of_row(row) for row in rows}
     if all(value is None for value in values.values()):
