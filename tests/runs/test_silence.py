@@ -114,7 +114,7 @@ def test_a_program_is_told_of_a_client_that_fails_in_every_round(tmp_path: Path)
         result = fb.run(words(), data, 2, tmp_path / "run", engine="sequential")
     (text,) = [str(w.message) for w in heard if "refused" in str(w.message)]
     assert text.startswith("1 of 4 updates of the last round were refused (client 2; the latest: ")
-    assert "failed: IndexError" in text and "learning rate" not in text
+    assert "failed: " in text and "IndexError" in text and "learning rate" not in text
     refused = result.refused()
     assert (refused.updates, refused.of) == (2, 8)  # four clients in each of two rounds
     assert refused.advice == ""
@@ -125,7 +125,7 @@ def test_a_program_is_told_of_a_client_that_fails_in_every_round(tmp_path: Path)
 
 def test_a_client_that_cannot_be_scored_has_lost_no_update(tmp_path: Path) -> None:
     data = data_with_one_wrong_word(2, "test")
-    with pytest.warns(RunWarning, match=r"^client 2 could not be evaluated \(IndexError: "):
+    with pytest.warns(RunWarning, match=r"^client 2 could not be evaluated \(.*IndexError: "):
         result = fb.run(words(), data, 2, tmp_path / "run", engine="sequential")
     assert (result.refused().updates, result.refused().of) == (0, 8)
     with RunFolder.open(result.folder) as folder:
