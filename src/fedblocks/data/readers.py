@@ -10,13 +10,18 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, as_task
-from fedblocks.data.arrays import FieldInputs, Inputs, has_fields
+from fedblocks.data.arrays import FieldInputs, Inputs, check_no_list, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import same_length
 from fedblocks.data.storage import read_columns
 from fedblocks.data.torch_data import MapDataset, stack_dataset
+
+
+def _named(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of columns; a text is one name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 class Readers:
@@ -33,6 +38,7 @@ class Readers:
     ) -> Self:
         """One client per user id, named after it; options as for from_arrays."""
         rows = rows_of(y)
+        check_no_list(x, rows)
         first = x[0] if isinstance(x, tuple) and has_fields(x, rows) else x
         same_length(x=rows_of(first), y=rows, users=rows_of(users))
         return cls.from_arrays(x, y, by_user(users), **options)
@@ -55,7 +61,7 @@ class Readers:
         path: str | Path,
         label: str = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -70,7 +76,7 @@ class Readers:
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = csv_table(str(path), label, user or "", tuple(columns), task)
+        pool = csv_table(str(path), label, user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
@@ -79,7 +85,7 @@ class Readers:
         path: str | Path,
         label: str = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -89,7 +95,7 @@ class Readers:
         from fedblocks.data.sets.parquet import parquet_table
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = parquet_table(str(path), label, user or "", tuple(columns), task)
+        pool = parquet_table(str(path), label, user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
@@ -98,7 +104,7 @@ class Readers:
         data: Any,
         label: str = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         *,
         part: str = "train",
@@ -120,7 +126,7 @@ class Readers:
         elif hasattr(data, "keys"):
             data = data[choose_part(data, part)]
         roles = Roles(
-            label, user or "", tuple(columns), as_task(options.get("task", CLASSIFICATION))
+            label, user or "", _named(columns), as_task(options.get("task", CLASSIFICATION))
         )
         pool = data_set_pool(data, roles, path)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)

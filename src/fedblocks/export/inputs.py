@@ -18,7 +18,7 @@ from fedblocks.core.fields import Fields
 from fedblocks.data.arrays import from_numpy
 from fedblocks.data.sets.columns import Column, check_columns, inputs_of
 from fedblocks.data.sets.hugging_face import load_saved, read_data_set
-from fedblocks.data.sets.own import ENDINGS, image
+from fedblocks.data.sets.own import ENDINGS, check_header, image
 from fedblocks.data.sets.parquet import column_names, read_parquet
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
@@ -111,15 +111,18 @@ def _from_folder(path: Path, card: Card) -> Numbers:
 
 def _from_npz(path: Path, card: Card) -> Numbers:
     arrays = read_arrays(str(path))
-    if card.fields and set(Fields.from_table(card.fields).labels) <= arrays.keys():
+    labels = Fields.from_table(card.fields).labels if card.fields else ()
+    missing = [label for label in labels if label not in arrays]
+    if labels and not missing:
         return _packed(arrays, card)
     name = "arr_0" if list(arrays) == ["arr_0"] else "x"  # numpy's own, if nobody named the array
     if len(card.columns) == 1 and card.columns[0] in arrays:
         name = card.columns[0]
     if name not in arrays:
-        raise DataError(
-            f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x"
-        )
+        lacking = missing[0] if missing else "x"
+        fix = f"save {', '.join(labels)}, each under its name" if labels else "save it as x"
+        there = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f'{path} has no array "{lacking}" but {there}', fix)
     values = arrays[name]
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path} holds {values.dtype}, not numbers", "save numbers")
@@ -139,8 +142,12 @@ def _from_csv(path: Path, columns: list[str]) -> Numbers:
         ) from error
     if lines and not _is_number(lines[0][1][0]):
         names = [name.strip() for name in lines.pop(0)[1]]
-        if columns and set(columns) <= set(names):
+        check_header(str(path), names)
+        if columns:
+            check_columns(str(path), columns, names)
             lines = _choose_columns(lines, names, columns)
+    if not lines:
+        raise DataError(f"{path} has no rows", "write a line of numbers for each input")
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])

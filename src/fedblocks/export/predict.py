@@ -76,21 +76,34 @@ def _probabilities(card: Card, outputs: Tensor) -> Tensor:
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
     """Write labels and probabilities to an npz or csv file."""
+    _check_place(predictions, path)
     try:
         if path.suffix == ".npz":
             np.savez(path, label=predictions.labels, probability=predictions.probabilities)
-        elif path.suffix == ".csv" and (
-            predictions.labels.ndim == 1 or not KINDS[predictions.card.task].of_classes
-        ):
-            _write_csv(predictions, path)
         else:
-            endings = ".npz" if path.suffix == ".csv" else ".npz or .csv"
-            fix = f"name a file that ends in {endings}"
-            raise UserError(f"predictions cannot go to {path}", fix)
+            _write_csv(predictions, path)
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}", "choose another file"
         ) from error
+
+
+def _check_place(predictions: Predictions, path: Path) -> None:
+    """Refuse a file that these predictions cannot go to."""
+    if path.suffix not in (".npz", ".csv"):
+        fix = "name a file that ends in .npz or .csv"
+        raise UserError(f"predictions cannot go to {path}", fix)
+    of_steps = predictions.labels.ndim > 1 and KINDS[predictions.card.task].of_classes
+    if path.suffix == ".csv" and of_steps:
+        raise UserError(
+            f"predictions cannot go to {path}: every input has a label for each of its steps, and "
+            "a line of a table has one",
+            "name a file that ends in .npz",
+        )
+    if not path.parent.is_dir():
+        raise UserError(
+            f"cannot write {path}: there is no folder {path.parent}", "make it, or name another"
+        )
 
 
 def _logits(model: Model, x: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ def _spare_slots(method: Method, clients: int) -> list[str]:
     """More components, clusters or branches than clients: allowed, but hardly meant."""
     for name, block in method.blocks().items():
         if isinstance(block, Pool) and block.size > clients:
-            slots = f'block "{name}" has {block.size} slots for {clients} clients'
+            slots = f'block "{name}" has {block.size} slots for {count_of(clients, "client")}'
             return [f"{slots}; some may never be used"]
     return []
 

@@ -137,7 +137,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
     if trace := prepared.sampling.content_hash:
         facts[TRACE] = trace
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
-    lane.patience = patience_of(prepared.config, store, lane.state.round)
+    lane.patience = patience_of(prepared.config, store, lane.state.round, tell)
     store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:
         tell(note)

@@ -107,7 +107,8 @@ def _targets(
 ) -> tuple[Tensor, list[str]]:
     """Targets, and what classes or outputs are called."""
     if not roles.task.of_classes:
-        arrays = [_known(column) for column in columns]
+        named = zip(roles.targets, columns, strict=True)
+        arrays = [_known(where, name, column) for name, column in named]
         flat = np.concatenate([a if a.ndim == 2 else a[:, None] for a in arrays], 1)
         names = list(roles.targets) if len(roles.targets) == flat.shape[1] else list(class_names)
         return as_targets(flat, roles.task), names
@@ -122,8 +123,11 @@ def _targets(
     return as_targets(_numbers(where, roles.label, column), roles.task), list(class_names)
 
 
-def _known(column: Column) -> Column:
+def _known(where: str, name: str, column: Column) -> Column:
     """Numbers; NaN where one is not known."""
+    if any(isinstance(value, str) for value in (column if column.dtype == object else ())):
+        fix = "name a column of numbers as the label; for classes leave the task out"
+        raise DataError(f'the label "{name}" of {where} holds words', fix)
     if column.dtype != object:
         return column.astype(np.float64)
     return np.array([np.nan if value is None else value for value in column], dtype=np.float64)

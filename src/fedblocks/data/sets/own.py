@@ -158,7 +158,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
             f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"
         ) from error
     names = [name.strip() for name in first]
-    _check_header(path, names)
+    check_header(path, names)
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
     for row, line in enumerate(lines, 2):
@@ -170,7 +170,8 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     return names, lines
 
 
-def _check_header(path: str, names: Sequence[str]) -> None:
+def check_header(path: str, names: Sequence[str]) -> None:
+    """Refuse names of columns that are none, stand twice or are not separated by commas."""
     if not names:
         raise DataError(f"{path} is empty", "give a line of column names and at least one row")
     other = next((mark for mark in (";", "\t", "|") if mark in names[0]), None)

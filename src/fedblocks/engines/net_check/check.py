@@ -55,11 +55,13 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     """
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
+        _require_numbers(net)
         _require_seeded(net)
         return ""
     if net.size() > MOST:
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
+    _require_numbers(net)
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
@@ -127,6 +129,16 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
 def _line(error: BaseException) -> str:
     """The first sentence of an error."""
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+
+
+def _require_numbers(net: Net) -> None:
+    start = net.init(0)
+    wrong = _first(f'"{name}"' for name in start if start[name].isnan().any())
+    if wrong:
+        raise NetError(
+            f"the net starts with NaN in {wrong}, from which nothing is learned",
+            "correct how the module draws it, or the weights that it was given",
+        )
 
 
 def _require_seeded(net: Net) -> None:
