@@ -12,8 +12,9 @@ import typer
 
 from fedblocks.cli import packages, progress
 from fedblocks.cli.check_net import _sizes
-from fedblocks.cli.compare import _difference, _Progress
+from fedblocks.cli.compare import _Progress
 from fedblocks.core.errors import UserError
+from fedblocks.reports.comparison_text import difference_text
 from fedblocks.runs.storage.record import Note
 
 COMMANDS = Path(packages.__file__).parent
@@ -132,7 +133,7 @@ def test_a_comparison_shows_one_run_at_a_time_and_a_warning_once(
     ],
 )
 def test_a_difference_is_shown_with_its_interval(interval: Any, verdict: Any, text: str) -> None:
-    assert _difference(interval, verdict) == text
+    assert difference_text(interval, verdict) == text
 
 
 def test_a_schema_in_a_file_says_how_to_use_it(fedblocks: Any, tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_streams_are_cut_and_padded_at_their_end() -> None:
 
 def test_names_are_listed_up_to_a_number_of_them() -> None:
     names = ["a", "b", "c"]
-    assert some_names(names, [0, 1, 2], most=3) == "a, b, c"
-    assert some_names(names, [0, 1, 2], most=2) == "a, b and 1 more"
+    assert some_names(names, [0, 1, 2], most=3) == '"a", "b", "c"'
+    assert some_names(names, [0, 1, 2], most=2) == '"a", "b" and 1 more'
 
 
 def test_several_fields_are_a_dictionary_or_a_tuple_of_arrays_with_all_rows() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -256,6 +257,29 @@ def test_answers_come_though_one_among_them_has(what: str, monkeypatch: pytest.M
     assert {asked for asked, message in come.items() if message.has_error()} == {"b"}
     assert come["b"].error.code == UNUSABLE and len(come["b"].error.reason) < 300
     assert come["c"].content["arrays"]["x"].numpy()[0] == ord("c")
+
+
+def test_an_answer_that_the_superlink_cannot_read_costs_its_node_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grid, server = grid_of(lambda parts: None)
+    monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
+    heads = {head.metadata.reply_to_message_id: head for head in server.come.messages_list}
+    trees = dict(zip(heads, server.come.message_object_trees, strict=True))
+
+    def pull(request: Any) -> PullAppMessagesResponse:
+        if "b" in request.message_ids:
+            failed = httpx.Response(500)
+            raise httpx.HTTPStatusError("500", request=httpx.Request("POST", "/"), response=failed)
+        names = request.message_ids
+        return PullAppMessagesResponse(
+            messages_list=[heads[name] for name in names],
+            message_object_trees=[trees[name] for name in names],
+        )
+
+    monkeypatch.setattr(server, "PullMessages", pull)
+    come = dict(Inbox(grid).pull(dict.fromkeys("abc", 20_000)))
+    assert come.keys() == {"a", "c"}
 
 
 @pytest.mark.timeout(30)  # Flower's own wait for a piece is two hours

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,16 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, push_objects
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
+from flwr.superlink.servicer.runtime import runtime_handlers
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from fedblocks.flower.gateway.envelopes import UNUSABLE
 from fedblocks.flower.gateway.limits import MIB
 from fedblocks.flower.gateway.superlink import WAIT
 from fedblocks.flower.hosts import launch, running
@@ -98,6 +102,22 @@ class Federation:
                 state.store_object(run, session, name, parts[name].deflate()) for name in missing
             )
         return int(run)
+
+    def codes(self, run: int, asked: dict[str, int]) -> dict[int, int]:
+        """The answers that the app would get, by client, each by its error's code."""
+        factories = get_objectstore_linkstate_factories(
+            str(self.server / "flower.db"), get_federation_manager()
+        )
+        request = PullAppMessagesRequest(message_ids=list(asked))
+        task: Any = SimpleNamespace(run_id=run)
+        try:
+            come = runtime_handlers.pull_messages(request, factories[1].state(), task)
+        except TypeError:  # what the SuperLink answers with 500
+            return {}
+        return {
+            asked[message.metadata.reply_to_message_id]: message.error.code
+            for message in come.messages_list
+        }
 
     def connect(self, name: str) -> AbstractContextManager[tuple[Any, ...]]:
         """Flower's own client with a client's key."""
@@ -196,6 +216,36 @@ def test_a_client_cannot_speak_in_the_servers_name(
         except httpx.HTTPStatusError as error:
             assert error.response.status_code == 404 and not arrived
         assert (receive() is not None) == arrived
+
+
+UNGUARDED = "superlink.guard = lambda handler: handler"
+
+
+@pytest.mark.parametrize(("change", "arrived"), [("", {0: 0, 1: UNUSABLE}), (UNGUARDED, {})])
+def test_one_clients_odd_envelope_does_not_hide_the_others_answers(
+    change: str, arrived: dict[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An enrolled client answers with a lifetime that is no number. The server's app reads all
+    answers together: without the check it gets none.
+    """
+    federation = Federation(tmp_path / "f", 2, change)
+    with federation.open(monkeypatch), ExitStack() as open_connections:
+        calls = [
+            open_connections.enter_context(federation.connect(name)) for name in federation.names
+        ]
+        run = federation.ask([node for node, *_ in calls])
+        asked = {}
+        for number, (_, receive, send, *_, push, _) in enumerate(calls):
+            question, _ = receive()
+            asked[question.metadata.message_id] = number
+            reply = Message(RecordDict(), reply_to=question)
+            if number == 1:
+                reply.metadata.__dict__["_ttl"] = float("nan")
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            wanted, session = send(reply, get_object_tree(reply), 0.0)
+            for name in wanted:
+                push(run, session, name, get_all_nested_objects(reply)[name].deflate())
+        assert federation.codes(run, asked) == arrived
 
 
 @pytest.mark.soak

@@ -77,7 +77,8 @@ def test_fedper_keeps_the_classifier_of_each_client_as_a_plain_loop(engine: str)
 @EACH_ENGINE
 def test_pfedmb_mixes_branches_of_every_layer_as_a_plain_loop(engine: str) -> None:
     data = written()
-    method = fb.PFedMB(net_of(data), lr=RATE, batch_size=BATCH, branches=2, alpha_lr=0.5)
+    how = {"branches": 2, "alpha_lr": 0.5, "lr_scale": "printed"}
+    method = fb.PFedMB(net_of(data), lr=RATE, batch_size=BATCH, **how)
     server = begin(method, data).server
     start = Branches({n: server[n] for n in method.layers}, first_slot(server["rest"]))
     rates = (0.5, RATE)

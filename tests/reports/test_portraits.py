@@ -31,11 +31,12 @@ PORTRAITS = {  # method -> name, how many numbers
     "modfl": ("operation cohort", 2),
     "fedmn": ("gates", 10),
     "fedmn_reference": ("gates", 10),
-    "flow": ("route", 2),
-    "flow_v2": ("route", 2),
+    "flow": ("route", 3),
+    "flow_v2": ("route", 3),
     "dynamic_routing": ("route", 2),
 }
 ADD_UP_TO_1 = ("ifca", "modfl", "flow", "flow_v2", "dynamic_routing")
+SPREADS = ("flow", "flow_v2")  # whose last number is how far instances differ
 
 
 @pytest.mark.parametrize("method", PORTRAITS)
@@ -51,7 +52,8 @@ def test_every_engine_makes_the_same_portrait_of_every_client(method: str) -> No
     assert list(one) == example.everybody and {len(numbers) for numbers in one.values()} == {width}
     assert np.array(list(one.values())) == pytest.approx(np.array(list(many.values())), abs=1e-9)
     if method in ADD_UP_TO_1:
-        assert np.array(list(one.values())).sum(1) == pytest.approx(1.0)
+        shares = width - (method in SPREADS)
+        assert np.array(list(one.values()))[:, :shares].sum(1) == pytest.approx(1.0)
 
 
 def test_methods_without_a_portrait_are_not_asked_for_one() -> None:

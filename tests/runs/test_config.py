@@ -311,7 +311,7 @@ def test_the_line_of_a_key_is_found(path: tuple[str, ...], line: int | None) -> 
         (
             "[evaluation]",
             "[groups.a]\nclients = [7]\n[evaluation]",
-            ["config.toml:27: groups.a.clients", "0..3"],
+            ["config.toml:27: groups.a.clients", "a number from 0 to 3"],
         ),
         (
             "[evaluation]",

@@ -122,7 +122,6 @@ def resume(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
-        from fedblocks.runs.extension import extend
         from fedblocks.runs.ranks.joining import current_ranks, together
         from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
@@ -139,15 +138,13 @@ def resume(
             before = load_run(folder)
             goes_on = before.status != "finished" or rounds is not None
             ingredients = ingredients_of(folder, own) if goes_on else None
-            if rounds is not None:
-                extend(folder, rounds, ingredients)
             return before, ingredients, load_run(reference) if reference is not None else None
 
         before, ingredients, against = together(look)
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
             on_round = _both(watch.on_round, mirrors.on_round)
-            result = go_on(folder, on_round, watch.on_note, ingredients)
+            result = go_on(folder, on_round, watch.on_note, ingredients, rounds=rounds)
         if before.status == "finished" and rounds is None and not as_json:
             say(f"{folder} was finished already, after {count_of(result.rounds, 'round')}")
         show_run(result, against, as_json)
@@ -169,7 +166,7 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
     """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
     _show_numbers(result, reference, as_json)
     refused = result.refused()
-    if refused.updates:
+    if refused.text:
         text = clean(_refusal_text(result, refused))
         console(sys.stderr).print(f"warning: {text}", soft_wrap=True)
 
@@ -181,11 +178,9 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
             f"learned nothing"
         )
     else:
-        start = (
-            f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
-        )
-    advice = "if training diverges, try a lower learning rate: --set method.lr=..."
-    return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
+        start = refused._replace(in_last_round=0).text  # of all rounds
+    advice = f"{refused.advice}: --set method.lr=... " if refused.advice else ""
+    return f"{start}; {advice}`fedblocks report {result.folder}` lists them"
 
 
 def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:

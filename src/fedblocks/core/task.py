@@ -100,13 +100,16 @@ class Task:
             return summed_losses(outputs, y)
         scored = self.scored(y)
         losses = self._label_losses(outputs, torch.where(scored, y, 0))
-        if losses.dim() < y.dim():  # one for each example, whatever is known of it
-            scored = scored.flatten(1).any(1)
-        counted = torch.where(scored, losses, 0)
         counts = scored.to(outputs.dtype)
-        if counted.dim() == 1:
-            return counted, counts
-        return counted.flatten(1).sum(1), counts.flatten(1).sum(1)
+        if y.dim() == 1:
+            return torch.where(scored, losses, 0), counts
+        counts = counts.flatten(1).sum(1)
+        if losses.dim() == y.dim():
+            return torch.where(scored, losses, 0).flatten(1).sum(1), counts
+        # one for each example stands for each of its targets, and has to know all of them
+        known = scored.flatten(1)
+        weights = torch.where(known.any(1) & ~known.all(1), torch.nan, counts)
+        return torch.where(known.any(1), losses, 0) * weights, counts
 
     def example_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """One loss per example, the mean over its scored targets: [batch]."""

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
-from fedblocks.data.arrays import as_inputs, as_rows
+from fedblocks.data.arrays import from_numpy
 from fedblocks.data.sets.columns import Column, check_columns, inputs_of
 from fedblocks.data.sets.hugging_face import load_saved, read_data_set
 from fedblocks.data.sets.own import ENDINGS, check_header, image
 from fedblocks.data.sets.parquet import column_names, read_parquet
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
+from fedblocks.export.conversion import InputForm
 
 Lines = list[tuple[int, list[str]]]  # number and fields of each line
 Numbers = npt.NDArray[Any]  # [inputs, ...]
@@ -42,13 +43,12 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         raise DataError(
             f"{path} holds values that are not finite (NaN or infinite)", "remove those inputs"
         )
-    return _as_trained(values).to(getattr(torch, card.input_type))
+    return _form(card).convert(from_numpy(values), str(path))
 
 
-def _as_trained(values: Numbers) -> Tensor:
-    """Bytes are 0 to 1, as in training."""
-    plain = np.ascontiguousarray(values)
-    return as_inputs(plain) if plain.dtype == np.uint8 else torch.from_numpy(plain)
+def _form(card: Card) -> InputForm:
+    fields = Fields.from_table(card.fields) if card.fields else None
+    return InputForm(tuple(card.input_shape), getattr(torch, card.input_type), fields)
 
 
 def _read(path: Path, card: Card) -> Numbers:
@@ -84,14 +84,8 @@ def _from_columns(path: Path, columns: Mapping[str, Column], card: Card) -> Numb
 
 def _packed(columns: Mapping[str, Any], card: Card) -> Numbers:
     """Several fields as one row of numbers, in the order of training."""
-    fields = Fields.from_table(card.fields)
-    named = {name: np.stack(list(columns[name])) for name in fields.labels}
-    rows, there = as_rows(named, len(next(iter(named.values()))))
-    if there is None or there.shapes != fields.shapes:
-        shapes = {n: list(v.shape[1:]) for n, v in named.items()}
-        wanted = {n: list(s) for n, s in zip(fields.labels, fields.shapes, strict=True)}
-        raise DataError(f"the fields have shapes {shapes}", f"the model takes {wanted}")
-    return rows.numpy()
+    labels = Fields.from_table(card.fields).labels
+    return _form(card).pack({name: np.stack(list(columns[name])) for name in labels}).numpy()
 
 
 def _from_folder(path: Path, card: Card) -> Numbers:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.fields import Fields
+from fedblocks.core.forward_errors import take_note, tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.task import Task
 from fedblocks.core.task_kinds import KINDS
@@ -103,7 +105,13 @@ def _check_place(predictions: Predictions, path: Path) -> None:
 
 
 def _logits(model: Model, x: Tensor) -> Tensor:
-    return torch.cat([model.logits(part) for part in torch.split(x, BATCH)])
+    fields = Fields.from_table(model.card.fields) if model.card.fields else None
+    with tell_forward_errors():
+        try:
+            return torch.cat([model.logits(part) for part in torch.split(x, BATCH)])
+        except Exception as error:  # of a file, whatever its format's runtime raises
+            take_note(error, f"the {model.card.format} model", x, fields)
+            raise
 
 
 def _write_csv(predictions: Predictions, path: Path) -> None:

@@ -14,6 +14,7 @@ from fedblocks.core.augmentations import try_augmentations
 from fedblocks.core.blocks import Pool
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
@@ -49,6 +50,7 @@ class Prepared:
         return hash_of(self.experiment.data)
 
 
+@tell_forward_errors()
 def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     """Make everything that a configuration describes, or say what does not fit; data
     that are known are not read.

@@ -14,9 +14,11 @@ from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError, NetError, UserError, count_of, nearest
+from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
+from fedblocks.core.own_code import line_of
 from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets, gaps_in_labels, is_one_hot
 from fedblocks.engines.round import Experiment
@@ -60,7 +62,10 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         raise NetError(error.message, say_where(error.entries, wanted[-1])) from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f'net "{name}" cannot take {inputs}: {reason}'
+        seen = range_seen(error, first, federation.fields)
+        message = f'net "{name}" cannot take {inputs}: {reason}{line_of(error)}'
+        if seen:
+            raise UserError(f"{message}; it was given {seen}", IN_RANGE) from error
         raise UserError(message, _other_inputs(federation)) from error
     if list(outputs.shape) != wanted:
         verb = "needs" if federation.classes == 1 else "need"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.forward_errors import ForwardNote, note_of, put_note
 from fedblocks.core.server import Download
 from fedblocks.core.trees import take
 from fedblocks.engines.failures import ClientFailures, raise_failures
@@ -215,9 +216,12 @@ class Assignment:
     def _fail(self, worker: Worker, message: Message) -> None:
         if message["fix"] is not None:
             raise UserError(message["error"], message["fix"])
-        self.failures[self.busy[worker.number][0]] = WorkerError(
+        failure = WorkerError(
             f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}"
         )
+        if note := message.get("forward"):
+            put_note(failure, ForwardNote(*note))
+        self.failures[self.busy[worker.number][0]] = failure
 
     def _doing(self, worker: Worker) -> str:
         own = self.busy.get(worker.number)
@@ -242,8 +246,9 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
                 one = _work(engine, _part(job, said["member"]), message)
             except UserError:
                 raise
-            except Exception:  # of this client's; the others go on
-                channel.send({"error": traceback.format_exc(), "fix": None})
+            except Exception as error:  # of this client's; the others go on
+                text = traceback.format_exc()
+                channel.send({"error": text, "fix": None, "forward": note_of(error)})
                 continue
             if results is None:
                 act = message["act"]

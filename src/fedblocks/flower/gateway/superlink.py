@@ -13,6 +13,7 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from fedblocks.flower.gateway.envelopes import guard
 from fedblocks.flower.gateway.owners import owner_of
 
 Message = MutableMapping[str, Any]
@@ -116,10 +117,12 @@ def main() -> None:
     """Run `flower-superlink` with the arguments of this process."""
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
+    from flwr.superlink.servicer.fleet import fleet_handlers
     from sqlalchemy import Pool, event
     from starlette.middleware import Middleware
 
     event.listen(Pool, "checkout", wait_longer)
+    fleet_handlers.push_messages = guard(fleet_handlers.push_messages)
     extensions.get_middleware = lambda: (Middleware(OwnUser), Middleware(AnswersOnly))
     flower_superlink()
 

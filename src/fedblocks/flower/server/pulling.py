@@ -9,6 +9,7 @@ fill the memory before anybody looks.
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,6 +82,26 @@ class Inbox:
         whatever they say of themselves.
         """
         unheard = [asked for asked in limits if asked not in self._arriving]
+        try:
+            self._learn(grid, unheard, limits)
+        except httpx.HTTPStatusError as error:
+            refuse_lasting(error)
+            self._begin_each(grid, unheard, limits)
+
+    def _begin_each(self, grid: HttpGrid, unheard: list[str], limits: Mapping[str, int]) -> None:
+        """Ask for each answer by itself: one that the SuperLink cannot read fails alone. Whichever
+        the time is not enough for are asked for at the next look, in another order.
+        """
+        end = time.monotonic() + LOOK
+        for asked in random.sample(unheard, len(unheard)):
+            if time.monotonic() > end:
+                return
+            try:
+                self._learn(grid, [asked], limits)
+            except httpx.HTTPStatusError as error:
+                refuse_lasting(error)
+
+    def _learn(self, grid: HttpGrid, unheard: list[str], limits: Mapping[str, int]) -> None:
         come = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
         for head, tree in zip(come.messages_list, come.message_object_trees, strict=True):
             asked = head.metadata.reply_to_message_id

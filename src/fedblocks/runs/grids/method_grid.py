@@ -13,6 +13,7 @@ from fedblocks.config.code.loading import Recipe
 from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.core.errors import UserError, a_kind
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.method import Method
 from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
@@ -72,8 +73,8 @@ def names_of(methods: Listed) -> dict[str, Method]:
             "one method alone is not compared with anything",
             "give a list: [Local(net), FedAvg(net)]",
         )
-    if isinstance(methods, Mapping):
-        return dict(methods)
+    if isinstance(methods, Mapping) and methods:
+        return {check_folder_name(name, "a method"): own for name, own in methods.items()}
     named: dict[str, Method] = {}
     for method in methods:
         Ingredients.of_methods(method)
