@@ -243,3 +243,9 @@ def test_one_client_and_one_round_are_not_many(
         result = fb.run(fb.FedEM(mlp(3)), data, rounds=1, out=tmp_path / "run")
     show_run(result, None, False)
     assert "finished: 1 round, " in "".join(capsys.readouterr())
+
+
+def test_a_table_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    result = fb.run(fb.FedAvg(mlp(3)), of_users(X, CLASSES), rounds=1, out=tmp_path / "run")
+    with pytest.raises(fb.UserError, match=r"there is no folder .*nowhere"):
+        result.clients().to_csv(tmp_path / "nowhere" / "clients.csv")

@@ -26,9 +26,9 @@ class Task:
     """What is learned. `Task("regression", loss="absolute", metrics=["mae", "r2"])`
 
     `loss` is a name or a function of outputs and targets that returns a number for each target
-    or for each example. The first of the `metrics`, names or `Metric`s, is the main one:
-    leaderboards, the best round and who is worse off follow it. Targets that are not known are
-    -100 among classes and NaN among numbers; they are not scored.
+    or for each example whose targets are all known. The first of the `metrics`, names or
+    `Metric`s, is the main one: leaderboards, the best round and who is worse off follow it.
+    Targets that are not known are -100 among classes and NaN among numbers; they are not scored.
     """
 
     kind: str = "classification"

@@ -20,6 +20,7 @@ from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 from fedblocks.export.inputs import read_inputs
+from fedblocks.runs.out_files import check_out_folder
 
 BATCH = 1024  # inputs in one pass
 
@@ -100,10 +101,7 @@ def _check_place(predictions: Predictions, path: Path) -> None:
             "a line of a table has one",
             "name a file that ends in .npz",
         )
-    if not path.parent.is_dir():
-        raise UserError(
-            f"cannot write {path}: there is no folder {path.parent}", "make it, or name another"
-        )
+    check_out_folder(path)
 
 
 def _logits(model: Model, x: Tensor) -> Tensor:

@@ -4,14 +4,12 @@ a cohort side by side.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.forward_errors import ForwardNote, note_of, put_note
 from fedblocks.core.server import Download
 from fedblocks.core.trees import take
 from fedblocks.engines.failures import ClientFailures, raise_failures
@@ -29,9 +27,10 @@ from fedblocks.engines.processes.workers import (
     Channel,
     Message,
     Worker,
-    WorkerError,
     Workers,
     cores,
+    failure_message,
+    worker_error,
 )
 from fedblocks.engines.sequential import Sequential
 
@@ -216,12 +215,8 @@ class Assignment:
     def _fail(self, worker: Worker, message: Message) -> None:
         if message["fix"] is not None:
             raise UserError(message["error"], message["fix"])
-        failure = WorkerError(
-            f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}"
-        )
-        if note := message.get("forward"):
-            put_note(failure, ForwardNote(*note))
-        self.failures[self.busy[worker.number][0]] = failure
+        said = f"worker {worker.number} failed while it {self._doing(worker)}"
+        self.failures[self.busy[worker.number][0]] = worker_error(said, message)
 
     def _doing(self, worker: Worker) -> str:
         own = self.busy.get(worker.number)
@@ -247,8 +242,7 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
             except UserError:
                 raise
             except Exception as error:  # of this client's; the others go on
-                text = traceback.format_exc()
-                channel.send({"error": text, "fix": None, "forward": note_of(error)})
+                channel.send(failure_message(error))
                 continue
             if results is None:
                 act = message["act"]
