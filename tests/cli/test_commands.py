@@ -306,7 +306,7 @@ def test_a_run_whose_updates_are_refused_ends_with_a_warning_that_says_so(fedblo
     ]
     some = fedblocks(*diverging, "--set", "method.lr=1e6", "--out", "some")
     assert some.code == 0 and re.search(
-        r"warning: \d+ of 20 updates were refused \(the latest: "
+        r"warning: \d+ of 20 updates were refused \(\d+ clients; the latest: "
         r".*\); ",
         some.err,
     )

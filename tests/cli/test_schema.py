@@ -35,6 +35,8 @@ def test_names_stand_for_tables_and_mirrors_and_comparisons_have_their_place(
         config | {"track": {"to": ["tensorboard"]}, "compare": {"methods": ["ditto"], "seeds": 2}}
     )
     validator.validate(config | {"groups": {"old": {"clients": [1], "net": {"hidden": [3]}}}})
+    words = {"name": "fedper", "optimizer": "adamw", "augment": ["flip"]}
+    validator.validate(config | {"method": words})
     schedule = {"name": "milestones", "start": 0.1, "rounds": [3]}
     validator.validate(
         config | {"method": {"name": "fedper", "lr": schedule, "optimizer": {"name": "adam"}}}

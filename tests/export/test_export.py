@@ -264,7 +264,7 @@ def test_predictions_of_a_file_go_to_a_file(
         ("x.csv", "1,2,3,4,5,6\n1,2", "line 2 has 2 values, earlier ones have 6"),
         ("x.csv", "1,2,3,4,5,6\n1,2,3,4,5,many", 'line 2: "many" is not a number'),
         ("x.csv", "1,2,3,4,5,nan", "NaN or infinite"),
-        ("x.csv", "", "the model takes"),
+        ("x.csv", "", "has no rows"),
         ("x.txt", "1", "inputs come as .npz, .csv or .parquet"),
         ("x.npz", "not an archive", "cannot be read as npz"),
     ],

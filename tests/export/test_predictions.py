@@ -45,7 +45,9 @@ def test_a_table_has_the_label_and_all_probabilities_of_each_input(tmp_path: Pat
 
 def test_labels_of_sequences_need_an_archive(tmp_path: Path) -> None:
     tokens = predictions([[1, 0]], [ROWS], ["cat", "dog"])
-    with pytest.raises(UserError, match=r"cannot go to .*o\.csv") as caught:
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere"):
+        write_predictions(tokens, tmp_path / "nowhere" / "o.npz")
+    with pytest.raises(UserError, match=r"cannot go to .*o\.csv: .* each of its steps") as caught:
         write_predictions(tokens, tmp_path / "o.csv")
     assert caught.value.fix == "name a file that ends in .npz"
     with pytest.raises(UserError) as caught:

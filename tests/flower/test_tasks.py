@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
 from fedblocks.config.model import Config
+from fedblocks.core.losses import LOSSES
 from fedblocks.flower.client.node import check
 from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts.federation import job_for, new_run
@@ -70,6 +71,22 @@ def test_the_owner_may_say_what_the_targets_are_and_another_task_is_refused(flee
     assert sides_at(fleet.folder, spec).keys() == {0}
     fleet.say({"kind": "multi-label"})
     with pytest.raises(Malformed, match="targets here are of multi-label"):
+        sides_at(fleet.folder, spec)
+
+
+def test_a_client_refuses_a_loss_of_examples_of_which_it_knows_a_part(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOSSES, "of_rows", lambda out, y: (out - y).square().mean(-1))
+    monkeypatch.setitem(TASK, "loss", "of_rows")
+    whole = dict(np.load(fleet.base / "trucks.npz"))
+    pairs = np.stack([whole["y"], whole["y"]], 1)
+    np.savez(fleet.base / "trucks.npz", **{**whole, "y": pairs})
+    spec = fleet.spec()
+    assert sides_at(fleet.folder, spec).keys() == {0}
+    pairs[0, 1] = np.nan
+    np.savez(fleet.base / "trucks.npz", **{**whole, "y": pairs})
+    with pytest.raises(Malformed, match="data-mismatch"):
         sides_at(fleet.folder, spec)
 
 

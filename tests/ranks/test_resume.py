@@ -47,3 +47,18 @@ def test_the_number_of_ranks_is_on_record_and_decides_nothing(tmp_path) -> None:
     with RunFolder.open(tmp_path / "ranks") as ours, RunFolder.open(tmp_path / "alone") as theirs:
         for fact in ("engine", "federation", "clients"):
             assert ours.store.meta(fact) == theirs.store.meta(fact)
+
+
+def test_a_run_is_extended_by_two_ranks_and_a_refused_extension_changes_nothing(tmp_path) -> None:
+    config = config_of_steps()
+    run(config, tmp_path / "run")
+    before = (tmp_path / "run" / "config.toml").read_text()
+    command = ("-m", "fedblocks", "resume", str(tmp_path / "run"), "--quiet", "--rounds")
+    assert all(code for code, _, _ in run_ranks(2, *command, str(config.rounds)))
+    assert (tmp_path / "run" / "config.toml").read_text() == before
+    assert not any(code for code, _, _ in run_ranks(2, *command, "+1"))
+    longer = load_run(tmp_path / "run")
+    ends = (longer.status, longer.rounds, longer.config.rounds)
+    assert ends == ("finished", config.rounds + 1, config.rounds + 1)
+    run(config.model_copy(update={"rounds": config.rounds + 1}), tmp_path / "whole")
+    assert unlike(tmp_path / "run", tmp_path / "whole", CLOSE) == []

@@ -279,7 +279,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ("lr = 0.1", "epochs = 0", "17: method.epochs", "must be at least 1", "1 to 5"),
     (
         "lr = 0.1",
-        'optimizer = "sgd"',
+        'optimizer = "best"',
         "17: method.optimizer",
         "must be an optimizer",
         '{name = "sgd", ...}',

@@ -87,19 +87,24 @@ def test_updates_that_were_not_used_are_counted_in_all_and_in_the_last_round() -
         "SELECT DISTINCT": [{"round": round, "client": client} for round, client in refusals],
         "SELECT round": [{"round": 1, "clients": 4}, {"round": 2, "clients": 3}],
         "SELECT reason": [{"reason": "not-finite", "detail": "NaN"}],
+        "SELECT client": [],
     }
     store: Any = SimpleNamespace(
         rows=lambda query: next(rows for start, rows in tables.items() if query.startswith(start))
     )
     refused = read_refusals(store)
-    assert refused == Refused(3, 7, 2, 3, "not-finite: NaN")
+    assert refused == Refused(3, 7, 2, 3, "not-finite: NaN", (0, 1))
     assert (
-        refused.text
-        == "2 of 3 updates of the last round were refused (the latest: not-finite: NaN)"
+        refused.text == "2 of 3 updates of the last round were refused "
+        "(clients 0 and 1; the latest: not-finite: NaN)"
     )
-    earlier = refused._replace(in_last_round=0)
-    assert earlier.text == "3 of 7 updates were refused (the latest: not-finite: NaN)"
+    earlier = refused._replace(in_last_round=0, clients=(2,))
+    assert earlier.text == "3 of 7 updates were refused (client 2; the latest: not-finite: NaN)"
+    many = earlier._replace(clients=(0, 1, 2, 3))
+    assert many.text == "3 of 7 updates were refused (4 clients; the latest: not-finite: NaN)"
     assert Refused(0, 7, 0, 3, "").text == ""
+    tables["SELECT client"] = [{"client": 1, "detail": "KeyError: 'x'"}]
+    assert read_refusals(store).text.endswith("; client 1 could not be evaluated (KeyError: 'x')")
     tables |= {start: [] for start in tables}
     assert read_refusals(store) == Refused(0, 0, 0, 0, "")
 

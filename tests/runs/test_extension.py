@@ -1,5 +1,6 @@
 """More rounds for a run that is finished: as if it had been started with them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,68 @@ def test_the_command_extends_a_run(
     assert not stop.value.code
     assert "4 rounds" in capsys.readouterr().out
     assert fb.load_run(tmp_path / "run").rounds == 4
+
+
+def chosen_first(candidates: fb.Candidates) -> list[int]:
+    return list(candidates.ids[:1])
+
+
+def test_a_refused_extension_changes_nothing(tmp_path: Path) -> None:
+    method, data = fb.FedPer(fb.small_net(), lr=fb.Cosine(0.1, 0.01)), fb.small_federation()
+    fb.run(method, data, 2, tmp_path / "run", sampler=chosen_first)
+    before = (tmp_path / "run" / "config.toml").read_text()
+    with pytest.raises(fb.UserError, match="must be passed again"):
+        fb.resume(tmp_path / "run", method, data, rounds="+2")
+    run = fb.load_run(tmp_path / "run")
+    assert (run.status, run.rounds, run.config.rounds) == ("finished", 2, 2)
+    assert (tmp_path / "run" / "config.toml").read_text() == before
+    assert not [note for note in run.notes if note["text"].startswith("rounds after")]
+    longer = fb.resume(tmp_path / "run", method, data, rounds="+2", sampler=chosen_first)
+    assert (longer.status, longer.rounds) == ("finished", 4)
+
+
+def stop_after(round: int) -> Callable[[fb.RoundDone], None]:
+    def stop(done: fb.RoundDone) -> None:
+        if done.round == round:
+            raise fb.StopRun("enough")
+
+    return stop
+
+
+@pytest.mark.parametrize(("rounds", "total"), [("+1", 4), ("+5", 8), (5, 5)])
+def test_a_run_that_was_stopped_early_has_that_many_rounds_more(
+    rounds: int | str, total: int, small: Table, tmp_path: Path, same_bits: Any
+) -> None:
+    over = with_lr(small, name="cosine", end=0.02)
+    fb.run(config(small, 6, **over), tmp_path / "run", on_round=stop_after(3))
+    longer = fb.resume(tmp_path / "run", rounds=rounds)
+    assert (longer.status, longer.rounds, longer.config.rounds) == ("finished", total, total)
+    warned = any(note["text"].startswith("rounds after 6 have") for note in longer.notes)
+    assert warned == (total > 6)
+    # the curve of the six rounds that were planned
+    fixed = with_lr(small, name="cosine", end=0.02, rounds=6)
+    whole = fb.run(config(small, total, **fixed), tmp_path / "whole")
+    assert same_bits(longer.state(), whole.state())
+    assert fb.resume(tmp_path / "run", rounds="+1").rounds == total + 1
+
+
+def test_a_run_with_fewer_rounds_than_planned_may_be_killed_between_two_writes(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fb.run(config(small, 6), tmp_path / "run", on_round=stop_after(2))
+
+    def die(path: Path, text: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("fedblocks.runs.extension.write_atomically", die)
+        fb.resume(tmp_path / "run", rounds="+1")
+    assert fb.resume(tmp_path / "run", rounds="+1").rounds == 3
+
+
+def test_an_early_end_by_patience_is_where_more_rounds_are_counted_from(
+    small: Table, tmp_path: Path
+) -> None:
+    still = {"method": {**small["method"], "lr": 1e-12}, "stopping": {"patience": 3}}
+    assert fb.run(config(small, 50, **still), tmp_path / "run").rounds == 4
+    assert fb.resume(tmp_path / "run", rounds="+2").rounds == 6

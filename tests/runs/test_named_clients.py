@@ -57,7 +57,7 @@ def test_traces_and_samplers_take_names(tmp_path: Path) -> None:
     trace = fb.TraceSampler(rounds=[["client-5", 0], ["client-1"]])  # type: ignore[arg-type]
     for folder, sampler in {
         "trace": trace,
-        "own": lambda candidates: ["client-5", 0] if candidates.round == 0 else ["client-1"],
+        "own": lambda candidates: ["client-5", 0] if candidates.round == 1 else ["client-1"],
     }.items():
         prepared = prepare(
             fb.runs.python.config_of_objects(

@@ -210,7 +210,7 @@ def test_clients_that_are_held_out_are_no_candidates() -> None:
 
 def test_a_sampler_may_leave_some_rounds_empty(tmp_path: Path) -> None:
     def later(candidates: fb.Candidates) -> list[int]:
-        return [] if candidates.round == 0 else [candidates.ids[0]]
+        return [] if candidates.round == 1 else [candidates.ids[0]]
 
     assert fb.run(method(), numbers(), 2, tmp_path / "run", sampler=later).rounds == 2
 

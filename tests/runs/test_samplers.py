@@ -28,7 +28,7 @@ def candidates(count: int, round: int = 0, sizes: tuple[int, ...] = SIZES) -> fb
     ids = list(range(len(sizes)))
     names = [f"user {i}" for i in ids]
     draw = generator(0, round, "cohort")
-    return fb.Candidates(ids, np.array(sizes), names, count, round, draw)
+    return fb.Candidates(ids, np.array(sizes), names, count, round + 1, draw)
 
 
 def cohorts(run: fb.RunResult) -> list[list[int]]:
@@ -134,7 +134,8 @@ def test_an_own_function_chooses_and_is_needed_again_to_go_on(tmp_path: Path) ->
 
     def two_by_two(candidates: fb.Candidates) -> list[int]:
         asked.append(candidates.count)
-        return [2 * candidates.round % 6, 2 * candidates.round % 6 + 1]
+        first = 2 * (candidates.round - 1) % 6  # rounds count from 1
+        return [first, first + 1]
 
     data, path = fb.small_federation(), tmp_path / "own"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fedblocks as fb
 from fedblocks.nets import mlp
 from fedblocks.runs.progress import RunWarning
+from fedblocks.runs.storage.folder import RunFolder
 
 TOO_LARGE = 1e30  # a learning rate after whose first step nothing is finite
 
@@ -87,3 +89,50 @@ def test_ctrl_c_ends_a_program_that_catches_every_exception(tmp_path: Path) -> N
             except Exception:
                 continue
     assert began == [0] and fb.Interrupted.exit_code == 130
+
+
+def data_with_one_wrong_word(client: int, part: str) -> fb.Federation:
+    """Twelve tokens, of which one row of a client's part has a thirteenth."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 12, (160, 5)), rng.integers(0, 3, 160)
+    users = np.repeat(np.arange(4), 40)
+    data = fb.Federation.from_users(x, y, users, split=(0.6, 0.2, 0.2))
+    x[int(getattr(data, part)[client][0])] = 12
+    return fb.Federation.from_users(x, y, users, split=(0.6, 0.2, 0.2))
+
+
+def words() -> fb.FedAvg:
+    module = torch.nn.Sequential(
+        torch.nn.Embedding(12, 4), torch.nn.Flatten(), torch.nn.Linear(20, 3)
+    )
+    return fb.FedAvg(fb.Net.of(module), lr=0.1, batch_size=40)
+
+
+def test_a_program_is_told_of_a_client_that_fails_in_every_round(tmp_path: Path) -> None:
+    data = data_with_one_wrong_word(2, "train")
+    with pytest.warns(RunWarning) as heard:
+        result = fb.run(words(), data, 2, tmp_path / "run", engine="sequential")
+    (text,) = [str(w.message) for w in heard if "refused" in str(w.message)]
+    assert text.startswith("1 of 4 updates of the last round were refused (client 2; the latest: ")
+    assert "failed: " in text and "IndexError" in text and "learning rate" not in text
+    refused = result.refused()
+    assert (refused.updates, refused.of) == (2, 8)  # four clients in each of two rounds
+    assert refused.advice == ""
+    notes: list[str] = []
+    fb.resume(tmp_path / "run", words(), data, rounds="+1", on_note=lambda n: notes.append(n.text))
+    assert len([note for note in notes if "updates of the last round were refused" in note]) == 1
+
+
+def test_a_client_that_cannot_be_scored_has_lost_no_update(tmp_path: Path) -> None:
+    data = data_with_one_wrong_word(2, "test")
+    with pytest.warns(RunWarning, match=r"^client 2 could not be evaluated \(.*IndexError: "):
+        result = fb.run(words(), data, 2, tmp_path / "run", engine="sequential")
+    assert (result.refused().updates, result.refused().of) == (0, 8)
+    with RunFolder.open(result.folder) as folder:
+        rows = folder.store.rows("SELECT round, client, reason FROM refusals ORDER BY round")
+    assert rows == [{"round": n, "client": 2, "reason": "not-scored"} for n in (1, 2)]
+
+
+def test_advice_is_for_updates_that_are_not_finite(tmp_path: Path) -> None:
+    with pytest.warns(RunWarning, match="of the last round.*try a lower learning rate"):
+        fb.run(fedavg(TOO_LARGE), some_data(), 1, tmp_path / "run")

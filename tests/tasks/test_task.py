@@ -111,7 +111,11 @@ def test_an_own_loss_gives_a_number_for_each_target_or_for_each_example() -> Non
     assert count.tolist() == [2.0, 0.0, 3.0, 3.0] and total[1] == 0
     by_example = Task("regression", loss=lambda out, y: (out - y).abs().sum(1))
     total, count = by_example.summed_losses(outputs, y)
-    assert count.tolist() == [1.0, 0.0, 1.0, 1.0] and total[1] == 0 and total[2] > 0
+    # of row 2, all three targets are known: its loss stands for each of them
+    assert count.tolist() == [2.0, 0.0, 3.0, 3.0] and total[1] == 0
+    assert float(total[2]) == pytest.approx(3 * float(outputs[2].abs().sum()))
+    # of row 0 a part is not known, and 0 in its place would be wrong
+    assert total[0].isnan()
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -20,6 +20,7 @@ from fedblocks.cli.output import (
     show_table,
     stoppable,
 )
+from fedblocks.core.errors import count_of
 
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
@@ -121,7 +122,6 @@ def resume(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
-        from fedblocks.runs.extension import extend
         from fedblocks.runs.ranks.joining import current_ranks, together
         from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
@@ -138,17 +138,15 @@ def resume(
             before = load_run(folder)
             goes_on = before.status != "finished" or rounds is not None
             ingredients = ingredients_of(folder, own) if goes_on else None
-            if rounds is not None:
-                extend(folder, rounds, ingredients)
             return before, ingredients, load_run(reference) if reference is not None else None
 
         before, ingredients, against = together(look)
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
             on_round = _both(watch.on_round, mirrors.on_round)
-            result = go_on(folder, on_round, watch.on_note, ingredients)
+            result = go_on(folder, on_round, watch.on_note, ingredients, rounds=rounds)
         if before.status == "finished" and rounds is None and not as_json:
-            say(f"{folder} was finished already, after {result.rounds} rounds")
+            say(f"{folder} was finished already, after {count_of(result.rounds, 'round')}")
         show_run(result, against, as_json)
 
     stoppable(action)
@@ -168,7 +166,7 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
     """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
     _show_numbers(result, reference, as_json)
     refused = result.refused()
-    if refused.updates:
+    if refused.text:
         text = clean(_refusal_text(result, refused))
         console(sys.stderr).print(f"warning: {text}", soft_wrap=True)
 
@@ -180,11 +178,9 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
             f"learned nothing"
         )
     else:
-        start = (
-            f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
-        )
-    advice = "if training diverges, try a lower learning rate: --set method.lr=..."
-    return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
+        start = refused._replace(in_last_round=0).text  # of all rounds
+    advice = f"{refused.advice}: --set method.lr=... " if refused.advice else ""
+    return f"{start}; {advice}`fedblocks report {result.folder}` lists them"
 
 
 def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
@@ -210,8 +206,8 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
     show_table(headings, rows)
     traffic = (result.bytes_down + result.bytes_up) / 1e6
     say(
-        f"{result.status}: {result.rounds} rounds, {traffic:.1f} MB, {result.seconds:.1f} s, in "
-        f"{result.folder}"
+        f"{result.status}: {count_of(result.rounds, 'round')}, {traffic:.1f} MB, "
+        f"{result.seconds:.1f} s, in {result.folder}"
     )
     if below is not None:
         say(f"{below:.1%} of the clients do worse than in the reference")

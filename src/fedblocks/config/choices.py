@@ -104,20 +104,40 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
 
 
 def task_problems(table: Any) -> list[Problem]:
-    """What is wrong with the names of a task: its kind, its loss, its metrics."""
-    if not isinstance(table, dict):
-        return []
+    """What is wrong with the names of a task: its kind, its loss, each of its metrics."""
+    problems: list[Problem] = []
+    rest = dict(table) if isinstance(table, dict) else {}
+    while (problem := _task_problem(rest)) is not None:
+        problems.append(problem)
+        _, *option = problem.path
+        if option in ([], ["kind"]):  # which losses and metrics there are depends on the kind
+            break
+        rest = _without_wrong(rest, option[0])
+    return problems
+
+
+def _task_problem(table: Table) -> Problem | None:
+    """The first thing that is wrong with a task."""
     try:
         Task(**table)
     except UserError as error:
         option, _, rest = error.message.partition(": ")
         fix = f"{error.fix}; {BY_CODE}" if rest.startswith("there is no") else error.fix
         if option in table:
-            return [Problem(("task", option), rest, fix)]
-        return [Problem(("task",), error.message, fix)]
+            return Problem(("task", option), rest, fix)
+        return Problem(("task",), error.message, fix)
     except (TypeError, ValueError):
-        return []  # a field of a wrong type or name, which is reported with its place
-    return []
+        return None  # a field of a wrong type or name, which is reported with its place
+    return None
+
+
+def _without_wrong(table: Table, option: str) -> Table:
+    """A task without what is wrong with an option: the first wrong one of several metrics."""
+    names = table[option] if isinstance(table[option], list) else []
+    alone = [{**table, option: [name]} for name in names]
+    wrong = next((at for at, one in enumerate(alone) if _task_problem(one) is not None), None)
+    left = [] if wrong is None else names[:wrong] + names[wrong + 1 :]
+    return {**{k: v for k, v in table.items() if k != option}, **({option: left} if left else {})}
 
 
 def _with_another_net(table: Table) -> list[str]:

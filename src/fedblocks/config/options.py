@@ -88,6 +88,8 @@ def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> A
     if isinstance(value, list) and (item := _item_of(option)) is not None:
         tables = [{"name": one} if isinstance(one, str) else one for one in value]
         return [_check(item, one, path, problems) for one in tables]
+    if isinstance(value, str) and value in tables_of(option):
+        value = {"name": value}
     if isinstance(value, dict) and tables_of(option):
         return _check_table(option, value, path, problems)
     if wrong := option.wrong(value):

@@ -101,11 +101,14 @@ def _type(kind: Any, limits: Sequence[Limit], length: Length | None) -> Schema:
     if kind in _TYPES:
         return {"type": _TYPES[kind]}
     if kind in TABLES:
-        return {
-            "anyOf": [
-                _table(name, target, options_of(target)) for name, target in TABLES[kind].items()
-            ]
-        }
+        options = {name: options_of(target) for name, target in TABLES[kind].items()}
+        words = [
+            name
+            for name, own in options.items()
+            if all(option.default is not REQUIRED for option in own.values())
+        ]
+        tables = [_table(name, TABLES[kind][name], own) for name, own in options.items()]
+        return {"anyOf": [*([{"enum": words}] if words else []), *tables]}
     inner = [one for one in get_args(kind) if one not in (Ellipsis, type(None))]
     if get_origin(kind) in (Union, types.UnionType):
         schemas = [_type(one, limits, length) for one in inner]

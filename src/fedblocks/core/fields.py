@@ -126,9 +126,10 @@ def _how_to_call(module: nn.Module, fields: Fields) -> str:
     """By keyword where parameters have the names of the fields; by place where there are as many
     as fields; one that is needed is given all, as a dictionary or tuple.
     """
-    parameters = inspect.signature(module.forward).parameters.values()
+    parameters = list(inspect.signature(module.forward).parameters.values())
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     if fields.names and set(fields.names) <= named:
+        _check_complete(parameters, fields)
         return KEYWORDS
     in_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(1 for p in in_place if p.default is p.empty)
@@ -146,3 +147,16 @@ def _how_to_call(module: nn.Module, fields: Fields) -> str:
         f"the module takes ({takes}), and the inputs are {', '.join(fields.labels)}",
         "give the inputs the names of its parameters",
     )
+
+
+def _check_complete(parameters: Sequence[inspect.Parameter], fields: Fields) -> None:
+    """Refuse inputs that lack one of those that the module needs."""
+    extra = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in extra]
+    missing = [name for name in needed if name not in fields.labels]
+    if missing:
+        raise NetError(
+            f"the module takes ({', '.join(needed)}), and the inputs are "
+            f"{', '.join(fields.labels)}",
+            f"give the data a field {missing[0]} too, or the parameter {missing[0]} a default",
+        )

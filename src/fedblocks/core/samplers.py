@@ -37,7 +37,7 @@ class Candidates:
     sizes: npt.NDArray[np.int64]  # [all clients], training examples, by number
     names: Sequence[str]  # of all clients, by number
     count: int  # that is asked for, at most as many as there are
-    round: int  # rounds before this one
+    round: int  # from 1 on, as in traces, listeners and the record
     draw: np.random.Generator  # a function of seed and round
 
 
@@ -112,8 +112,8 @@ class TraceSampler(Checked):
         return [present[i] for i in candidates.draw.choice(len(present), count, replace=False)]
 
     def numbers(self, round: int, names: Sequence[str]) -> set[int]:
-        """The clients who are there in a round."""
-        return {*client_numbers(self.by_round[round % len(self.by_round)], names)}
+        """The clients who are there in a round, counted from 1."""
+        return {*client_numbers(self.by_round[(round - 1) % len(self.by_round)], names)}
 
     def check_names(self, names: Sequence[str]) -> None:
         """Refuse a trace that names a client, in whatever round, who is not in the data."""

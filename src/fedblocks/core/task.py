@@ -26,9 +26,9 @@ class Task:
     """What is learned. `Task("regression", loss="absolute", metrics=["mae", "r2"])`
 
     `loss` is a name or a function of outputs and targets that returns a number for each target
-    or for each example. The first of the `metrics`, names or `Metric`s, is the main one:
-    leaderboards, the best round and who is worse off follow it. Targets that are not known are
-    -100 among classes and NaN among numbers; they are not scored.
+    or for each example whose targets are all known. The first of the `metrics`, names or
+    `Metric`s, is the main one: leaderboards, the best round and who is worse off follow it.
+    Targets that are not known are -100 among classes and NaN among numbers; they are not scored.
     """
 
     kind: str = "classification"
@@ -100,13 +100,16 @@ class Task:
             return summed_losses(outputs, y)
         scored = self.scored(y)
         losses = self._label_losses(outputs, torch.where(scored, y, 0))
-        if losses.dim() < y.dim():  # one for each example, whatever is known of it
-            scored = scored.flatten(1).any(1)
-        counted = torch.where(scored, losses, 0)
         counts = scored.to(outputs.dtype)
-        if counted.dim() == 1:
-            return counted, counts
-        return counted.flatten(1).sum(1), counts.flatten(1).sum(1)
+        if y.dim() == 1:
+            return torch.where(scored, losses, 0), counts
+        counts = counts.flatten(1).sum(1)
+        if losses.dim() == y.dim():
+            return torch.where(scored, losses, 0).flatten(1).sum(1), counts
+        # one for each example stands for each of its targets, and has to know all of them
+        known = scored.flatten(1)
+        weights = torch.where(known.any(1) & ~known.all(1), torch.nan, counts)
+        return torch.where(known.any(1), losses, 0) * weights, counts
 
     def example_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """One loss per example, the mean over its scored targets: [batch]."""

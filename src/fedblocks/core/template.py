@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.fields import fields_of
+from fedblocks.core.forward_errors import take_note
 from fedblocks.core.mode import current
 from fedblocks.core.parts import Params
 
@@ -40,6 +42,10 @@ class Template:
                     before.append((owner, key, owner[key]))
                     owner[key] = value
             return self._guarded(call, *inputs)
+        except Exception as error:
+            name = f"the net {type(self.module).__name__}"
+            take_note(error, name, inputs[0], fields_of(self.module))
+            raise
         finally:
             for owner, key, value in before:
                 owner[key] = value

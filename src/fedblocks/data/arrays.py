@@ -23,11 +23,11 @@ FieldInputs = Mapping[str, Inputs] | tuple[Inputs, ...]
 FIELDS = "fields"  # where a federation's `about` has them
 
 
-def as_inputs(x: Inputs) -> Tensor:
+def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers
     int64 (tokens).
     """
-    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x))
+    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x), name)
     if tensor.dtype == torch.uint8:
         return tensor.to(torch.float32) / 255
     if tensor.is_floating_point():
@@ -39,12 +39,16 @@ def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
     """Inputs as one tensor, and the fields of an example where it has several: they are side by
     side in a row of numbers.
     """
+    check_no_list(x, rows)
     if not has_fields(x, rows):
         return as_inputs(x), None  # type: ignore[arg-type]
     if isinstance(x, Mapping):
-        inputs: Any = {str(name): _as_field(values) for name, values in x.items()}
+        inputs: Any = {str(name): _as_field(values, str(name)) for name, values in x.items()}
     else:
-        inputs = tuple(_as_field(values) for values in x)  # type: ignore[union-attr]
+        inputs = tuple(
+            _as_field(values, f"input {place}")
+            for place, values in enumerate(x)  # type: ignore[arg-type]
+        )
     fields = Fields.of(inputs)
     return fields.pack(inputs), fields
 
@@ -62,12 +66,23 @@ def has_fields(x: Any, rows: int) -> bool:
     return several and all(hasattr(one, "shape") and len(one) == rows for one in x)
 
 
-def _as_field(values: Inputs) -> Tensor:
+def check_no_list(x: Any, rows: int) -> None:
+    """Refuse a list of several arrays, each with this many rows: it is taken for rows."""
+    if not isinstance(x, list) or len(x) in (0, rows):
+        return
+    if all(tuple(getattr(one, "shape", ()))[:1] == (rows,) for one in x):
+        raise DataError(
+            f"x is a list of {len(x)} arrays of {rows} rows",
+            'several inputs are a dictionary, {"name": array, ...}, or a tuple of arrays',
+        )
+
+
+def _as_field(values: Inputs, name: str) -> Tensor:
     """Bytes are numbers of their own (a mask), but for pictures."""
     array = values if isinstance(values, Tensor) else np.asarray(values)
     if str(array.dtype).endswith("uint8") and array.ndim < 3:
-        return as_inputs(array).mul(255).round().long()
-    return as_inputs(array)
+        return as_inputs(array, name).mul(255).round().long()
+    return as_inputs(array, name)
 
 
 def _as_float32(tensor: Tensor) -> Tensor:
@@ -101,15 +116,25 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     outputs].
     """
     if task.of_classes:
-        return from_numpy(as_labels(y))
-    tensor = y.detach().cpu() if isinstance(y, Tensor) else from_numpy(np.asarray(y))
+        return from_numpy(as_labels(y), "y")
+    array = y if isinstance(y, Tensor) else np.asarray(y)
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
+        word = str(array.flat[0])[:40] if array.size else ""
+        raise DataError(
+            f'the labels y hold {array.dtype} such as "{word}", and targets of {task.kind} are '
+            "numbers",
+            f'use y.astype("float32") if they are such; for classes leave task="{task.kind}" out',
+        )
+    tensor = array.detach().cpu() if isinstance(array, Tensor) else from_numpy(array, "y")
     return tensor.to(torch.float32).reshape(len(tensor), *(tensor.shape[1:] or (1,)))
 
 
-def from_numpy(array: npt.NDArray[Any]) -> Tensor:
+def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:
     """A tensor that shares memory where it can; arrays that cannot be written to are copied."""
     if array.dtype.kind not in "fiub":
-        raise DataError(f"arrays of type {array.dtype} cannot be inputs or labels", "give numbers")
+        raise DataError(
+            f"{name}: arrays of type {array.dtype} cannot be inputs or labels", "give numbers"
+        )
     wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
     native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
     return torch.from_numpy(native if native.flags.writeable else native.copy())

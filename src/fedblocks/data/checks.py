@@ -186,7 +186,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = int(np.count_nonzero(trained & tested))
-    messages += [] if federation.task.of_classes else remarks_on_targets(federation)
+    messages += remarks_on_targets(federation)
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"

@@ -10,13 +10,19 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, as_task
-from fedblocks.data.arrays import FieldInputs, Inputs, has_fields
+from fedblocks.data.arrays import FieldInputs, Inputs, check_no_list, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import same_length
 from fedblocks.data.storage import read_columns
+from fedblocks.data.target_columns import as_label
 from fedblocks.data.torch_data import MapDataset, stack_dataset
+
+
+def _named(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of columns; a text is one name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 class Readers:
@@ -33,6 +39,7 @@ class Readers:
     ) -> Self:
         """One client per user id, named after it; options as for from_arrays."""
         rows = rows_of(y)
+        check_no_list(x, rows)
         first = x[0] if isinstance(x, tuple) and has_fields(x, rows) else x
         same_length(x=rows_of(first), y=rows, users=rows_of(users))
         return cls.from_arrays(x, y, by_user(users), **options)
@@ -53,9 +60,9 @@ class Readers:
     def from_csv(
         cls,
         path: str | Path,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -65,21 +72,21 @@ class Readers:
         `user` names the column of user ids; None: there is none, and a partition is needed.
         `columns` are the numbers that inputs are made of, by default all others. Labels that are
         words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
-        Of other tasks `label` may name several columns, with commas between them.
+        Of other tasks `label` may name several columns: a list, or one text with commas.
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = csv_table(str(path), label, user or "", tuple(columns), task)
+        pool = csv_table(str(path), as_label(label), user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
     def from_parquet(
         cls,
         path: str | Path,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
     ) -> Self:
@@ -89,16 +96,16 @@ class Readers:
         from fedblocks.data.sets.parquet import parquet_table
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = parquet_table(str(path), label, user or "", tuple(columns), task)
+        pool = parquet_table(str(path), as_label(label), user or "", _named(columns), task)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
     def from_hf(
         cls,
         data: Any,
-        label: str = "label",
+        label: str | Sequence[str] = "label",
         user: str | None = "user",
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         partition: How | None = None,
         *,
         part: str = "train",
@@ -120,7 +127,10 @@ class Readers:
         elif hasattr(data, "keys"):
             data = data[choose_part(data, part)]
         roles = Roles(
-            label, user or "", tuple(columns), as_task(options.get("task", CLASSIFICATION))
+            as_label(label),
+            user or "",
+            _named(columns),
+            as_task(options.get("task", CLASSIFICATION)),
         )
         pool = data_set_pool(data, roles, path)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fedblocks.core.errors import DataError, count_of
+from fedblocks.core.errors import DataError, UserError, count_of
+from fedblocks.core.losses import IGNORE
+from fedblocks.core.own_code import own_code
+from fedblocks.core.task_checks import loss_name
 from fedblocks.data.rows import Floats, Rows
 
 if TYPE_CHECKING:
@@ -36,6 +39,14 @@ def gaps_in_labels(federation: Federation) -> str:
     if not len(missing):
         return ""
     return f"no row has label {_some(missing)} (labels present: {_some(there)})"
+
+
+def is_one_hot(federation: Federation) -> bool:
+    """Whether labels of one class each are written as a row of zeros with a single 1."""
+    y, task = federation.y, federation.task
+    if not task.of_classes or task.facts.steps or y.dim() != 2 or y.shape[1] < 2:
+        return False
+    return bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
 
 
 def _some(labels: torch.Tensor, most: int = 5) -> str:
@@ -75,11 +86,46 @@ def odd_targets(federation: Federation) -> tuple[torch.Tensor, str, str]:
 
 
 def remarks_on_targets(federation: Federation) -> list[str]:
-    """Targets that are not known are not scored, which is allowed but easily overlooked."""
-    missing = int(federation.y.isnan().sum())
-    verb = "is" if missing == 1 else "are"
-    text = f"{count_of(missing, 'target')} {verb} missing (NaN) and {verb} not scored"
+    """Targets that are not known are not scored, which is allowed but easily overlooked; in
+    sequences they are also what fills them up, and nothing is said.
+    """
+    y, of_classes = federation.y, federation.task.of_classes
+    if of_classes and y.dim() > 1:
+        return []
+    missing = int((y == IGNORE).sum() if of_classes else y.isnan().sum())
+    verb, mark = "is" if missing == 1 else "are", IGNORE if of_classes else "NaN"
+    text = f"{count_of(missing, 'target')} {verb} missing ({mark}) and {verb} not scored"
     return [text] if missing else []
+
+
+def refuse_partly_known(federation: Federation) -> None:
+    """Refuse a loss of whole examples where a part of an example's targets is not known: it would
+    be trained on what stands in their place.
+    """
+    task, y = federation.task, federation.y
+    known = task.scored(y).flatten(1) if y.dim() > 1 else torch.ones(0, 1, dtype=torch.bool)
+    partly = int((known.any(1) & ~known.all(1)).sum())
+    if not partly:
+        return
+    shape = task.output_shape(y, federation.classes)
+    some = torch.zeros(len(y[:2]), *shape, device=y.device)
+    with own_code(f'the loss "{loss_name(task.loss)}"', "correct it"):
+        losses = task.label_losses(some, y[:2])
+    if losses.dim() == 1:
+        verb = "has" if partly == 1 else "have"
+        message = (
+            f'the loss "{loss_name(task.loss)}" returns one number for each example, and '
+            f"{count_of(partly, 'example')} {verb} targets of which only a part is known"
+        )
+        wanted = f"[batch, {', '.join(map(str, y.shape[1:]))}]"
+        raise UserError(message, f"return one loss for each target, {wanted}")
+
+
+def has_known_targets(federation: Federation, part: str) -> bool:
+    """Whether any target of a part of the data can be learned or scored."""
+    rows = torch.from_numpy(np.array(federation.parts[part].index, np.int64))
+    y = federation.y[rows.to(federation.y.device)]
+    return bool(federation.task.scored(y).any())
 
 
 def spread_of_targets(federation: Federation, rows: Rows) -> dict[str, list[Any]]:

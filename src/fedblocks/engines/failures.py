@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import note_of
 
 FAILED = "failed"  # the reason in the record of a round
+UNSCORED = "not-scored"  # the reason where an evaluation failed; no update was lost
 
 
 class ClientFailures(Exception):
@@ -44,5 +48,12 @@ def first_error() -> Iterator[None]:
 
 def describe(error: Exception) -> str:
     """An error in one line."""
+    if (note := note_of(error)) is not None:
+        return note.message
     text = (error.message if isinstance(error, UserError) else str(error)).strip()
     return f"{type(error).__name__}: {text.splitlines()[-1]}" if text else type(error).__name__
+
+
+def unscored(failures: Sequence[Refusal]) -> list[Refusal]:
+    """Failures of an evaluation, told apart from those of local training."""
+    return [replace(failure, reason=UNSCORED) for failure in failures]

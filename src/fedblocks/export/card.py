@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.fields import Fields
 from fedblocks.core.task_kinds import KINDS
 
 KEY = "fedblocks"  # under which a model file carries its card
@@ -100,14 +102,13 @@ class Card(BaseModel):
         """The card for people; `difference` is the largest one to the logits of the
         run's own model.
         """
-        shape = " x ".join(map(str, self.input_shape)) or "one number"
         rows = {
             "method": self.method,
             "client": self.client_text,
             "rounds of training": self.round,
             "seed": self.seed,
             **self._scores(),
-            "input": f"batches of {shape} ({self.input_type}), as the data set gives them",
+            "input": f"batches of {self._inputs()}, as the data set gives them",
             "output": f"{self._outputs()}{_in_brackets(self.class_names)}",
             "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's "
             f"blocks",
@@ -144,12 +145,25 @@ class Card(BaseModel):
         heads = {main: f"{main}, the main metric"} if len(known) > 1 else {}
         return {heads.get(name, name): f"{text} {where}" for name, text in shown.items()}
 
+    def _inputs(self) -> str:
+        """Shape and type of an example; of several fields, those of each."""
+        if not self.fields:
+            return f"{_shape_text(self.input_shape)} ({self.input_type})"
+        fields = Fields.from_table(self.fields)
+        types = ["int64" if is_whole else "float32" for is_whole in fields.whole]
+        each = zip(fields.labels, fields.shapes, types, strict=True)
+        return ", ".join(f"{name}: {_shape_text(shape)} ({kind})" for name, shape, kind in each)
+
     def _outputs(self) -> str:
         if KINDS[self.task].of_classes:
             return f"logits of {self.classes} classes"
         if self.task == "regression":
             return f"{self.classes} {'number' if self.classes == 1 else 'numbers'}"
         return f"logits of {self.classes} labels, each there or not"
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "one number"
 
 
 def files_of(code: list[dict[str, str]]) -> list[str]:

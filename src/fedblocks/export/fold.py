@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedblocks.config.code.ingredients import method_table
 from fedblocks.core import mode
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
@@ -71,10 +72,8 @@ def fold(personal: Personal) -> Folded:
 
 def changed_options(before: Method, after: Method) -> dict[str, Any]:
     """Options that became others when a method was made slim, as a configuration has them."""
-    names = [one.name for one in fields(before) if one.name != "net"]
-    changed = [name for name in names if getattr(after, name) is not getattr(before, name)]
-    values = {name: getattr(after, name) for name in changed}
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+    own = method_table(before)
+    return {name: value for name, value in method_table(after).items() if own.get(name) != value}
 
 
 def as_blocks(tensors: Params) -> Blocks:

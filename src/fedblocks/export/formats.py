@@ -207,12 +207,22 @@ def _core(card: Card, method: Method | None, path: Path) -> Net | Method:
 
 
 def _with_options(method: Method, options: Mapping[str, Any]) -> Method:
-    """The method with the options of a slim model, such as fewer modules."""
+    """The method with the options of a slim model, such as fewer modules. What is no plain value
+    (schedules, optimizers, augmentations) is for training, and stays the method's own.
+    """
     before = method_table(method)
     changed: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if before.get(k) != v
+        k: tuple(v) if isinstance(v, list) else v
+        for k, v in options.items()
+        if before.get(k) != v and _is_plain(v) and _is_plain(getattr(method, k, None))
     }
     return replace(method, **changed)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(one) for one in value)
+    return isinstance(value, bool | int | float | str)
 
 
 def _pt2(path: Path) -> Model:

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
-from fedblocks.data.arrays import as_inputs, as_rows
+from fedblocks.data.arrays import from_numpy
 from fedblocks.data.sets.columns import Column, check_columns, inputs_of
 from fedblocks.data.sets.hugging_face import load_saved, read_data_set
-from fedblocks.data.sets.own import ENDINGS, image
+from fedblocks.data.sets.own import ENDINGS, check_header, image
 from fedblocks.data.sets.parquet import column_names, read_parquet
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
+from fedblocks.export.conversion import InputForm
 
 Lines = list[tuple[int, list[str]]]  # number and fields of each line
 Numbers = npt.NDArray[Any]  # [inputs, ...]
@@ -42,13 +43,12 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         raise DataError(
             f"{path} holds values that are not finite (NaN or infinite)", "remove those inputs"
         )
-    return _as_trained(values).to(getattr(torch, card.input_type))
+    return _form(card).convert(from_numpy(values), str(path))
 
 
-def _as_trained(values: Numbers) -> Tensor:
-    """Bytes are 0 to 1, as in training."""
-    plain = np.ascontiguousarray(values)
-    return as_inputs(plain) if plain.dtype == np.uint8 else torch.from_numpy(plain)
+def _form(card: Card) -> InputForm:
+    fields = Fields.from_table(card.fields) if card.fields else None
+    return InputForm(tuple(card.input_shape), getattr(torch, card.input_type), fields)
 
 
 def _read(path: Path, card: Card) -> Numbers:
@@ -84,14 +84,8 @@ def _from_columns(path: Path, columns: Mapping[str, Column], card: Card) -> Numb
 
 def _packed(columns: Mapping[str, Any], card: Card) -> Numbers:
     """Several fields as one row of numbers, in the order of training."""
-    fields = Fields.from_table(card.fields)
-    named = {name: np.stack(list(columns[name])) for name in fields.labels}
-    rows, there = as_rows(named, len(next(iter(named.values()))))
-    if there is None or there.shapes != fields.shapes:
-        shapes = {n: list(v.shape[1:]) for n, v in named.items()}
-        wanted = {n: list(s) for n, s in zip(fields.labels, fields.shapes, strict=True)}
-        raise DataError(f"the fields have shapes {shapes}", f"the model takes {wanted}")
-    return rows.numpy()
+    labels = Fields.from_table(card.fields).labels
+    return _form(card).pack({name: np.stack(list(columns[name])) for name in labels}).numpy()
 
 
 def _from_folder(path: Path, card: Card) -> Numbers:
@@ -117,15 +111,18 @@ def _from_folder(path: Path, card: Card) -> Numbers:
 
 def _from_npz(path: Path, card: Card) -> Numbers:
     arrays = read_arrays(str(path))
-    if card.fields and set(Fields.from_table(card.fields).labels) <= arrays.keys():
+    labels = Fields.from_table(card.fields).labels if card.fields else ()
+    missing = [label for label in labels if label not in arrays]
+    if labels and not missing:
         return _packed(arrays, card)
     name = "arr_0" if list(arrays) == ["arr_0"] else "x"  # numpy's own, if nobody named the array
     if len(card.columns) == 1 and card.columns[0] in arrays:
         name = card.columns[0]
     if name not in arrays:
-        raise DataError(
-            f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x"
-        )
+        lacking = missing[0] if missing else "x"
+        fix = f"save {', '.join(labels)}, each under its name" if labels else "save it as x"
+        there = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f'{path} has no array "{lacking}" but {there}', fix)
     values = arrays[name]
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path} holds {values.dtype}, not numbers", "save numbers")
@@ -145,8 +142,12 @@ def _from_csv(path: Path, columns: list[str]) -> Numbers:
         ) from error
     if lines and not _is_number(lines[0][1][0]):
         names = [name.strip() for name in lines.pop(0)[1]]
-        if columns and set(columns) <= set(names):
+        check_header(str(path), names)
+        if columns:
+            check_columns(str(path), columns, names)
             lines = _choose_columns(lines, names, columns)
+    if not lines:
+        raise DataError(f"{path} has no rows", "write a line of numbers for each input")
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])

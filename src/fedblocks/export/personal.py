@@ -14,12 +14,15 @@ from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
 from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
+from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.data import Federation
+from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
+from fedblocks.export.conversion import InputForm
 from fedblocks.runs.build import prepare
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
@@ -60,8 +63,12 @@ class Personal:
         blocks = ", ".join(self.blocks)
         return f"Personal({whose}, {made_by}, blocks {blocks}: {numbers:,} numbers)"
 
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]."""
+    @tell_forward_errors()
+    def predict(self, x: Inputs | FieldInputs) -> Tensor:
+        """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]. Arrays and
+        tensors are taken as the data were: bytes are 0 to 1, other numbers float32.
+        """
+        x = InputForm.of(self.data).take(x, "x")
         with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
             return self.method.predict(self.blocks, x)
 
@@ -74,6 +81,7 @@ class Personal:
         raise UserError(f"client {self.client} has no examples", "choose a client with data")
 
 
+@tell_forward_errors()
 def personal(
     run: str | Path | RunResult,
     client: int | str,

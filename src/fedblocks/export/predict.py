@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.fields import Fields
+from fedblocks.core.forward_errors import take_note, tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.task import Task
 from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 from fedblocks.export.inputs import read_inputs
+from fedblocks.runs.out_files import check_out_folder
 
 BATCH = 1024  # inputs in one pass
 
@@ -74,25 +77,41 @@ def _probabilities(card: Card, outputs: Tensor) -> Tensor:
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
     """Write labels and probabilities to an npz or csv file."""
+    _check_place(predictions, path)
     try:
         if path.suffix == ".npz":
             np.savez(path, label=predictions.labels, probability=predictions.probabilities)
-        elif path.suffix == ".csv" and (
-            predictions.labels.ndim == 1 or not KINDS[predictions.card.task].of_classes
-        ):
-            _write_csv(predictions, path)
         else:
-            endings = ".npz" if path.suffix == ".csv" else ".npz or .csv"
-            fix = f"name a file that ends in {endings}"
-            raise UserError(f"predictions cannot go to {path}", fix)
+            _write_csv(predictions, path)
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}", "choose another file"
         ) from error
 
 
+def _check_place(predictions: Predictions, path: Path) -> None:
+    """Refuse a file that these predictions cannot go to."""
+    if path.suffix not in (".npz", ".csv"):
+        fix = "name a file that ends in .npz or .csv"
+        raise UserError(f"predictions cannot go to {path}", fix)
+    of_steps = predictions.labels.ndim > 1 and KINDS[predictions.card.task].of_classes
+    if path.suffix == ".csv" and of_steps:
+        raise UserError(
+            f"predictions cannot go to {path}: every input has a label for each of its steps, and "
+            "a line of a table has one",
+            "name a file that ends in .npz",
+        )
+    check_out_folder(path)
+
+
 def _logits(model: Model, x: Tensor) -> Tensor:
-    return torch.cat([model.logits(part) for part in torch.split(x, BATCH)])
+    fields = Fields.from_table(model.card.fields) if model.card.fields else None
+    with tell_forward_errors():
+        try:
+            return torch.cat([model.logits(part) for part in torch.split(x, BATCH)])
+        except Exception as error:  # of a file, whatever its format's runtime raises
+            take_note(error, f"the {model.card.format} model", x, fields)
+            raise
 
 
 def _write_csv(predictions: Predictions, path: Path) -> None:

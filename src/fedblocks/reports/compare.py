@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from fedblocks.config.code.loading import hand_over
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
-from fedblocks.reports.comparison_text import shown_cells
+from fedblocks.reports.comparison_text import rank_of, shown_cells
 from fedblocks.reports.intervals import Interval, bootstrap_interval
 from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
@@ -164,8 +165,7 @@ def leaderboard_of(runs: Runs) -> list[Row]:
     }
     check_same_data([run for by in done.values() for run in by.values()])
     rows = [_row(name, done) for name, by in done.items() if by]
-    sign = metric_of(done).sign
-    return sorted(rows, key=lambda row: -sign * row["mean"])
+    return sorted(rows, key=partial(rank_of, metric_of(done).sign))
 
 
 def metric_of(runs: Runs) -> MainMetric:
@@ -241,12 +241,15 @@ def _row(name: str, runs: Runs) -> Row:
 def _difference(
     own: Mapping[int, RunResult], other: Mapping[int, RunResult]
 ) -> tuple[Interval | None, int]:
-    seeds = sorted(own.keys() & other.keys())
-    if not seeds:
+    both = [
+        (own[seed].scores(), other[seed].scores()) for seed in sorted(own.keys() & other.keys())
+    ]
+    pairs = [(ours, theirs) for ours, theirs in both if ours.keys() & theirs.keys()]
+    if not pairs:
         return None, 0
-    differences = differences_of([(own[seed].scores(), other[seed].scores()) for seed in seeds])
+    differences = differences_of(pairs)
     draws = max(1_000, min(DRAWS, NUMBERS // differences.shape[1]))
-    return interval_of(differences, draws), len(seeds)
+    return interval_of(differences, draws), len(pairs)
 
 
 def differences_of(

@@ -1,7 +1,8 @@
-"""The leaderboard of a comparison as text."""
+"""The leaderboard of a comparison: the order of its rows, and the rows as text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,14 @@ COLUMNS = (
     *("name", "seeds", "mean", "bottom_decile", "worst", "below_local", "to_local", "to_fedavg"),
     *("megabytes", "seconds"),
 )
+
+
+def rank_of(sign: int, row: Mapping[str, Any]) -> tuple[bool, float]:
+    """The place of a row, the best first; `sign`: -1 where less is better. Undefined means are
+    last.
+    """
+    mean = math.nan if row["mean"] is None else float(row["mean"])
+    return math.isnan(mean), -sign * mean
 
 
 def shown_cells(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

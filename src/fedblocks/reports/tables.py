@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fedblocks.reports.compare import metric_of
+from fedblocks.reports.comparison_text import rank_of
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.record import Part
 
@@ -24,7 +26,7 @@ def leaderboard(
     against = runs[reference] if reference is not None else None
     rows = [_row(name, result, against, part) for name, result in runs.items()]
     sign = metric_of({name: {0: result} for name, result in runs.items()}).sign
-    return sorted(rows, key=lambda row: -sign * row["mean"])
+    return sorted(rows, key=partial(rank_of, sign))
 
 
 def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) -> Row:

@@ -14,6 +14,7 @@ from fedblocks.core.augmentations import try_augmentations
 from fedblocks.core.blocks import Pool
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
@@ -49,6 +50,7 @@ class Prepared:
         return hash_of(self.experiment.data)
 
 
+@tell_forward_errors()
 def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     """Make everything that a configuration describes, or say what does not fit; data
     that are known are not read.
@@ -124,7 +126,7 @@ def _spare_slots(method: Method, clients: int) -> list[str]:
     """More components, clusters or branches than clients: allowed, but hardly meant."""
     for name, block in method.blocks().items():
         if isinstance(block, Pool) and block.size > clients:
-            slots = f'block "{name}" has {block.size} slots for {clients} clients'
+            slots = f'block "{name}" has {block.size} slots for {count_of(clients, "client")}'
             return [f"{slots}; some may never be used"]
     return []
 

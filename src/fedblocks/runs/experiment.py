@@ -14,14 +14,17 @@ from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError, NetError, UserError, count_of, nearest
+from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
+from fedblocks.core.own_code import line_of
 from fedblocks.data import Federation
-from fedblocks.data.targets import describe_targets, gaps_in_labels
+from fedblocks.data.targets import describe_targets, gaps_in_labels, is_one_hot
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
+SEVERAL_LABELS = 'where these are several labels, each there or not, say task="multi-label"'
 WITH_FIELDS = "Net.of(..., inputs=data.fields), for a module that takes these"
 
 
@@ -59,15 +62,22 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         raise NetError(error.message, say_where(error.entries, wanted[-1])) from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f'net "{name}" cannot take {inputs}: {reason}'
+        seen = range_seen(error, first, federation.fields)
+        message = f'net "{name}" cannot take {inputs}: {reason}{line_of(error)}'
+        if seen:
+            raise UserError(f"{message}; it was given {seen}", IN_RANGE) from error
         raise UserError(message, _other_inputs(federation)) from error
     if list(outputs.shape) != wanted:
         verb = "needs" if federation.classes == 1 else "need"
         need = f"{describe_targets(federation)} {verb} {wanted}"
         message = f'net "{name}" turns two {inputs} into {list(outputs.shape)}; {need}'
         fix = _as_many_outputs(federation)
-        if wanted == [2, 1, *outputs.shape[1:]]:  # a column of labels
+        if is_one_hot(federation):
+            fix = f"every row of y has one 1: use y.argmax(1) for a class; {SEVERAL_LABELS}"
+        elif wanted == [2, 1, *outputs.shape[1:]] and task.of_classes:  # a column of labels
             fix = f"y has shape {list(federation.y.shape)}: use y[:, 0]"
+        elif [*outputs.shape, 1] == wanted:
+            fix = "let the net return [batch, 1], without a squeeze or flatten at its end"
         elif gaps := gaps_in_labels(federation):
             message, fix = f"{message}, but {gaps}", f"number the labels from 0 on, or {fix}"
         raise UserError(message, fix)
@@ -85,7 +95,7 @@ def _as_many_outputs(federation: Federation) -> str:
         return f"give the net {count_of(many, 'output')}, one for each class"
     fix = f"give the net {count_of(many, 'output')} for every label of an example"
     if task.facts.steps is None and many == 2:
-        fix += '; where these are several labels, each there or not, say task="multi-label"'
+        fix += f"; {SEVERAL_LABELS}"
     return fix
 
 

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.core.errors import UserError
 from fedblocks.runs.patience import SINCE
-from fedblocks.runs.result import config_of
-from fedblocks.runs.run import check_untouched, refuse_real
+from fedblocks.runs.storage.config_record import extension_facts
 from fedblocks.runs.storage.folder import CONFIG, RunFolder, write_atomically
+from fedblocks.runs.storage.record import Note
 
 
-def extend(path: Path, rounds: int | str, ingredients: Ingredients | None = None) -> None:
-    """Let a run have so many rounds in all, or with "+20" that many more; `resume` plays them.
+def extend(folder: RunFolder, rounds: int | str) -> None:
+    """Let a run have so many rounds in all, or with "+20" that many more than it was to have, or
+    than it played if it was stopped early. Nothing is written yet: `write_extension` does it when
+    all else has been checked.
 
     Schedules over the run's own rounds keep the length that they had: further rounds have their
     last value.
     """
-    with RunFolder.open(path) as folder:
-        folder.claim()
-        check_untouched(folder)
-        refuse_real(folder)
-        config_of(folder, ingredients)  # refuses what could not go on
-        before = int(folder.config["rounds"])
-        table = {**folder.config, "rounds": _total(rounds, before)}
-        if schedules := list(_schedules_over_run(table)):
-            table.setdefault("schedule_rounds", before)
-            text = f"have the last value of {', '.join(schedules)}"
-            folder.store.note(f"rounds after {table['schedule_rounds']} {text}", "warning")
-        folder.store.set_meta(SINCE, str(folder.store.last_round() or 0))
-        write_atomically(folder.path / CONFIG, tomli_w.dumps(table))
-        folder.set_status("interrupted")
+    planned = int(folder.config["rounds"])
+    before = played(folder) if is_stopped_early(folder) else planned
+    table = {**folder.config, "rounds": _total(rounds, before)}
+    if any(_schedules_over_run(table)):
+        table.setdefault("schedule_rounds", planned)
+    folder.config = table
+
+
+def write_extension(folder: RunFolder) -> None:
+    """Store what `extend` decided; a kill in between leaves the run as it was."""
+    table = folder.config
+    schedules = list(_schedules_over_run(table))
+    notes = []
+    if schedules and table["rounds"] > table["schedule_rounds"]:
+        text = f"have the last value of {', '.join(schedules)}"
+        notes = [Note(f"rounds after {table['schedule_rounds']} {text}", "warning")]
+    folder.store.write_facts({SINCE: str(played(folder)), **extension_facts(table)}, notes)
+    write_atomically(folder.path / CONFIG, tomli_w.dumps(table))
+
+
+def played(folder: RunFolder) -> int:
+    """The rounds on record."""
+    return folder.store.last_round() or 0
+
+
+def is_stopped_early(folder: RunFolder) -> bool:
+    """Whether a listener or `stopping` ended the run before its last round."""
+    return folder.status == "finished" and played(folder) < int(folder.config["rounds"])
 
 
 def _total(rounds: int | str, before: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
+from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.state import State
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine
@@ -94,6 +95,7 @@ class Left(KeyboardInterrupt):
 Next = Callable[[Sequence[Lane]], Sequence[Lane]]
 
 
+@tell_forward_errors()
 def carry_out(
     lanes: Sequence[Lane],
     engine: Engine,
@@ -135,7 +137,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
     if trace := prepared.sampling.content_hash:
         facts[TRACE] = trace
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
-    lane.patience = patience_of(prepared.config, store, lane.state.round)
+    lane.patience = patience_of(prepared.config, store, lane.state.round, tell)
     store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:
         tell(note)

@@ -7,22 +7,30 @@ from contextlib import suppress
 from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError
 from fedblocks.data import Federation
+from fedblocks.data.targets import has_known_targets
 from fedblocks.runs.federations import placed
-from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.progress import OnNote, RoundDone
 from fedblocks.runs.stopping import EarlyStopping, StopRun
+from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
 SINCE = "patience-since"  # under which a run keeps the round after which patience began anew
 
 
-def patience_of(config: Config, store: RunStore, round: int) -> EarlyStopping | None:
+def patience_of(config: Config, store: RunStore, round: int, tell: OnNote) -> EarlyStopping | None:
     """The early stopping of a run that stands after some round: it has seen all evaluations so
-    far. None: the configuration asks for none.
+    far. None: the configuration asks for none. `tell` hears of evaluations that say nothing.
     """
     chosen = config.stopping
     if chosen is None:
         return None
     patience = EarlyStopping(chosen.patience, chosen.least, chosen.part)
+
+    def tell_and_note(note: Note) -> None:
+        store.note(note.text, note.level)
+        tell(note)
+
+    patience.tell = tell_and_note
     means = (
         "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' AND round > ? "
         "AND round <= ? ORDER BY round"
@@ -40,7 +48,7 @@ def check_stopping(config: Config, federation: Federation) -> None:
     cannot see.
     """
     chosen = config.stopping
-    if chosen is None or federation.parts[chosen.part].sizes.any():
+    if chosen is None or has_known_targets(federation, chosen.part):
         return
     with placed(config, ("stopping", "part")):
         message = f"no client has {chosen.part} data, by which the run is to be stopped"

@@ -30,6 +30,18 @@ def warn_of(note: Note) -> None:
         warnings.warn(note.text, RunWarning, stacklevel=level)
 
 
+def warn_once() -> OnNote:
+    """A listener of several runs, whose common warnings are shown once."""
+    shown: set[str] = set()
+
+    def tell(note: Note) -> None:
+        if note.text not in shown:
+            shown.add(note.text)
+            warn_of(note)
+
+    return tell
+
+
 def _is_ours(module: str) -> bool:
     return module.split(".")[0] in ("fedblocks", "contextlib")
 

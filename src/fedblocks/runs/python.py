@@ -5,7 +5,6 @@ data as objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -28,11 +27,11 @@ from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
 from fedblocks.runs.evaluations import OnEvaluation
-from fedblocks.runs.extension import extend
 from fedblocks.runs.listeners import check_listeners
 from fedblocks.runs.members import Members, check_groups, members_table
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
-from fedblocks.runs.ranks.joining import is_first, together
+from fedblocks.runs.ranks.joining import is_first
+from fedblocks.runs.refusals import tell_of_refusals
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
@@ -130,7 +129,8 @@ def resume(
     A run that was started with a method and data needs the same again: other options, another net
     or other data are refused with what differs; so does a run with a sampler of your own. A run
     that was started from a configuration needs neither. `rounds="+20"` extends a run, also a
-    finished one, and `rounds=60` lets it have 60 in all. `progress` prints a line a round.
+    finished one, or from where it was stopped early; `rounds=60` lets it have 60 in all.
+    `progress` prints a line a round.
     """
     check_listeners(on_round=on_round, on_note=on_note, on_evaluation=on_evaluation)
     on_round = print_too(on_round) if progress else on_round
@@ -142,22 +142,14 @@ def resume(
     ingredients = None
     if method is not None:
         ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
-    if rounds is not None:
-        together(partial(_extend, Path(path), rounds, ingredients))
     tell = on_note or warn_of
 
     def go(listener: OnRound | None) -> RunResult:
-        return runs.resume(path, listener, tell, ingredients, on_evaluation)
+        return runs.resume(path, listener, tell, ingredients, on_evaluation, rounds=rounds)
 
     if not (track and is_first()):
-        return go(on_round)
+        return tell_of_refusals(go(on_round), tell)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
-
-
-def _extend(path: Path, rounds: int | str, ingredients: Ingredients | None) -> None:
-    """More rounds for a run, by the process that writes its folder."""
-    if is_first():
-        extend(path, rounds, ingredients)
 
 
 def config_of_objects(
@@ -209,16 +201,17 @@ def run_mirrored(
     go: Callable[[OnRound | None], RunResult],
 ) -> RunResult:
     """A run whose rounds other tools are told of, too."""
+    tell = on_note or warn_of
     if not (track and is_first()):
-        return go(on_round)
-    with Mirrors(track, folder, config, on_note or warn_of) as mirrors:
+        return tell_of_refusals(go(on_round), tell)
+    with Mirrors(track, folder, config, tell) as mirrors:
 
         def tell_both(done: RoundDone) -> None:
             if on_round is not None:
                 on_round(done)
             mirrors.on_round(done)
 
-        return go(tell_both)
+        return tell_of_refusals(go(tell_both), tell)
 
 
 def _tables(method: Method) -> Table:

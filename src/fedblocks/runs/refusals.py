@@ -1,39 +1,99 @@
-"""How many updates of a run were not used."""
+"""How many updates of a run were not used, and what is said of it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from fedblocks.core.errors import count_of
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.failures import FAILED, UNSCORED
+from fedblocks.runs.progress import OnNote
+from fedblocks.runs.ranks.joining import is_first
+from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
+
+if TYPE_CHECKING:
+    from fedblocks.runs.result import RunResult
+
+NOT_FINITE = "not-finite"
+NAMED = 3  # clients that are named
+ADVICE = "if training diverges, try a lower learning rate"
 
 
 class Refused(NamedTuple):
     """Updates that were not used."""
 
     updates: int
-    of: int  # updates in all
+    of: int  # updates that were asked for in all
     in_last_round: int
     of_last_round: int
     reason: str  # of the latest
+    clients: tuple[int, ...] = ()  # whose they are
+    unscored: tuple[int, ...] = ()  # clients whose evaluation failed
+    unscored_reason: str = ""  # of the latest of them
 
     @property
     def text(self) -> str:
-        """One sentence; nothing if every update was used."""
+        """One sentence; nothing if every update was used, and every client evaluated."""
         if self.in_last_round > 0:
             share = f"{self.in_last_round} of {self.of_last_round} updates of the last round"
         else:
             share = f"{self.updates} of {self.of} updates"
-        return f"{share} were refused (the latest: {self.reason})" if self.updates else ""
+        whose = f"{_names(self.clients)}; " if self.clients else ""
+        refused = f"{share} were refused ({whose}the latest: {self.reason})"
+        lost = f"{_names(self.unscored)} could not be evaluated ({self.unscored_reason})"
+        parts = [refused] * (self.updates > 0) + [lost] * bool(self.unscored)
+        return "; ".join(parts)
+
+    @property
+    def advice(self) -> str:
+        """What may help against the latest; an error of a client says it itself."""
+        return ADVICE if self.reason.startswith(NOT_FINITE) else ""
+
+
+def _names(clients: Sequence[int]) -> str:
+    if len(clients) > NAMED:
+        return count_of(len(clients), "client")
+    numbers = " and ".join(str(client) for client in clients)
+    return f"client{'s' if len(clients) > 1 else ''} {numbers}"
 
 
 def read_refusals(store: RunStore) -> Refused:
     """How many updates were not used, in all rounds and in the last."""
-    rows = store.rows("SELECT DISTINCT round, client FROM refusals")
+    updates = f"FROM refusals WHERE reason != '{UNSCORED}'"
+    rows = store.rows(f"SELECT DISTINCT round, client {updates}")
     rounds = store.rows("SELECT round, clients FROM rounds ORDER BY round")
-    first = store.rows("SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1")
+    first = store.rows(f"SELECT reason, detail {updates} ORDER BY round DESC, rowid LIMIT 1")
     last = rounds[-1] if rounds else {"round": 0, "clients": 0}
     in_last = sum(row["round"] == last["round"] for row in rows)
     reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
-    return Refused(
-        len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason
-    )
+    whose = tuple(sorted({row["client"] for row in rows}))
+    asked = sum(row["clients"] for row in rounds)
+    lost = store.rows(f"SELECT client, detail FROM refusals WHERE reason = '{UNSCORED}'")
+    unscored = tuple(sorted({row["client"] for row in lost}))
+    why = lost[-1]["detail"] if lost else ""
+    return Refused(len(rows), asked, in_last, last["clients"], reason, whose, unscored, why)
+
+
+def notes_of_refusals(report: Report) -> list[Note]:
+    """A warning after a round from which nothing was used."""
+    here = {*report.clients}
+    refused = [
+        r for r in report.refusals if r.client in here and r.reason not in (FAILED, UNSCORED)
+    ]
+    if not report.clients or len({r.client for r in refused}) < len(report.clients):
+        return []
+    first = refused[0]
+    advice = "; try a lower learning rate" if first.reason == NOT_FINITE else ""
+    text = f"every update was refused ({first.reason}: {first.detail}){advice}"
+    return [Note(text, "warning")]
+
+
+def tell_of_refusals(result: RunResult, tell: OnNote) -> RunResult:
+    """Say at the end of a run that updates are not in it."""
+    refused = result.refused()
+    if refused.text and is_first():
+        parts = [refused.text, refused.advice]
+        tell(Note("; ".join(part for part in parts if part), "warning"))
+    return result

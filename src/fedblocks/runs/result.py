@@ -17,6 +17,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from, remark_on_rows
 from fedblocks.runs.curves import column_of, curves_of
+from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.refusals import Refused, read_refusals
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -24,7 +25,7 @@ from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import LANES, Part
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
-from fedblocks.runs.storage.summary import Summary
+from fedblocks.runs.storage.summary import Summary, remark_on_metric
 from fedblocks.runs.tables import SummaryTable, TableRows, describe_run
 from fedblocks.runs.timing import warm_seconds
 
@@ -80,14 +81,15 @@ class RunResult:
         updates are not in it.
         """
         with RunFolder.open(self.folder) as folder:
-            asked = round if round is not None else _last_evaluated(folder.store)
+            asked = evaluated_round(folder.store, round, part, view)
             below = reference.scores(metric, part, view) if reference is not None else None
             numbers = folder.store.summary(asked, part, view, below, metric)
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
             rows = self._summary_rows(evaluated, main.name)
             few = remark_on_rows(folder.store.meta("clients"), part)
-            return SummaryTable(numbers, rows, [few, read_refusals(folder.store).text])
+            refused = read_refusals(folder.store).text
+            return SummaryTable(numbers, rows, [few, remark_on_metric(numbers, main), refused])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
@@ -106,7 +108,7 @@ class RunResult:
         metric in the last one. "loss" is always there.
         """
         with RunFolder.open(self.folder) as folder:
-            asked = round if round is not None else _last_evaluated(folder.store)
+            asked = evaluated_round(folder.store, round, part, view)
             return folder.store.scores(asked, part, view, metric)
 
     def clients(self, round: int | None = None) -> TableRows:
@@ -114,7 +116,7 @@ class RunResult:
         the task, in every part and model; None where it has no such rows.
         """
         with RunFolder.open(self.folder) as folder:
-            asked = round if round is not None else _last_evaluated(folder.store)
+            asked = round if round is not None else last_evaluated(folder.store)
             known = clients_from(folder.store.meta("clients"))
             rows = folder.store.rows(
                 "SELECT client, part, view, correct, examples, extra FROM client_metrics WHERE "
@@ -210,7 +212,6 @@ def result_of(folder: RunFolder) -> RunResult:
         "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
         "FROM rounds"
     )[0]
-    evaluated = store.rows("SELECT MAX(round) AS round FROM means")[0]["round"]
     return RunResult(
         folder=folder.path,
         config=stored_config(folder),
@@ -221,7 +222,7 @@ def result_of(folder: RunFolder) -> RunResult:
         lanes=int(store.meta(LANES) or 1),
         bytes_down=totals["d"] or 0,
         bytes_up=totals["u"] or 0,
-        last=_read_evaluation(store, evaluated),
+        last=_read_evaluation(store, last_evaluated(store)),
         best=_read_evaluation(store, store.best_round()),
         notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
         metric=store.metric(),
@@ -278,17 +279,12 @@ def _read_evaluation(
     if round is None:
         return None
     summaries: dict[str, dict[str, Summary]] = {}
-    for row in store.rows(
-        "SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round
-    ):
-        summaries.setdefault(row["part"], {})[row["view"]] = store.summary(
-            round, row["part"], row["view"], metric=metric
-        )
+    for part, views in evaluations_of(store, round).items():
+        for view in views:
+            numbers = store.summary(round, part, view, metric=metric)
+            if numbers["examples"]:  # somebody has labels in that part
+                summaries.setdefault(part, {})[view] = numbers
     return EvaluatedRound(round, summaries)
-
-
-def _last_evaluated(store: RunStore) -> int:
-    return int(store.rows("SELECT MAX(round) AS round FROM means")[0]["round"] or 0)
 
 
 def _plain(evaluated: EvaluatedRound | None) -> dict[str, Any] | None:

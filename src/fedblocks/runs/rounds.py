@@ -17,13 +17,14 @@ from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.failures import FAILED
+from fedblocks.engines.failures import UNSCORED, unscored
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
+from fedblocks.runs.refusals import notes_of_refusals
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import extra_of
 from fedblocks.runs.storage.record import (
@@ -112,7 +113,7 @@ def _play(
     records = []
     for lane, state, (_, report), own in zip(prepared, after, ends, tables, strict=True):
         metrics, portraits, failures = own
-        whole = replace(report, refusals=[*report.refusals, *failures])
+        whole = replace(report, refusals=[*report.refusals, *unscored(failures)])
         said = [*notes, *conclusions_of(lane, state.round - 1, portraits)]
         early = metrics_of("test", report.counts, lane.experiment.data.task)
         records.append(record(state, whole, [*early, *metrics], portraits, said))
@@ -198,16 +199,19 @@ def record(
     portraits: Portraits | None,
     notes: Sequence[Note],
 ) -> RoundRecord:
-    """What is stored of a round; without portraits it was not evaluated."""
+    """What is stored of a round; without portraits it was not evaluated. Clients that sent
+    nothing were asked all the same.
+    """
+    absent = [refusal.client for refusal in report.refusals if refusal.reason != UNSCORED]
     return RoundRecord(
         round=after.round,
         seconds=0.0,
-        clients=len(report.clients),
+        clients=len({*report.clients, *absent}),
         metrics=metrics,
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         snapshots=_snapshots(after, portraits) if portraits is not None else [],
-        notes=[*notes, *_remarks(report)],
+        notes=[*notes, *notes_of_refusals(report)],
     )
 
 
@@ -269,18 +273,6 @@ def conclusions_of(prepared: Prepared, round: int, portraits: Portraits | None) 
         }
         sentences += prepared.experiment.methods[group].conclusions(own)
     return [Note(text, "warning") for text in sentences]
-
-
-def _remarks(report: Report) -> list[Note]:
-    here = {*report.clients}
-    refused = [r for r in report.refusals if r.client in here and r.reason != FAILED]
-    if report.clients and len({r.client for r in refused}) == len(report.clients):
-        first = refused[0]
-        text = (
-            f"every update was refused ({first.reason}: {first.detail}); try a lower learning rate"
-        )
-        return [Note(text, "warning")]
-    return []
 
 
 def _with_less_memory(engine: Engine, clients: int, error: Exception) -> Vectorised:

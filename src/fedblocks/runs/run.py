@@ -13,10 +13,12 @@ import torch
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.evaluations import OnEvaluation
+from fedblocks.runs.extension import extend, is_stopped_early, write_extension
 from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.joining import current_ranks
@@ -69,21 +71,25 @@ def resume(
     on_note: OnNote | None = None,
     ingredients: Ingredients | None = None,
     on_evaluation: OnEvaluation | None = None,
+    *,
+    rounds: int | str | None = None,
 ) -> RunResult:
     """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
     happened.
 
-    A run that was made of Python objects needs the same `ingredients` again.
+    A run that was made of Python objects needs the same `ingredients` again. `rounds` extends it.
     """
     ranks = current_ranks()
     if ranks is not None:
         listeners = on_round, on_note, on_evaluation
-        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, *listeners))
+        part = resume_part(ranks, Path(path), lambda _: ingredients, *listeners, rounds=rounds)
+        return result_seen(part)
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         check_untouched(folder)
-        stopped_early = (folder.store.last_round() or 0) < int(folder.config["rounds"])
-        goes_on = folder.status != "finished" or stopped_early
+        goes_on = folder.status != "finished" or is_stopped_early(folder) or rounds is not None
+        if rounds is not None:
+            extend(folder, rounds)
         config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
         if config is not None and goes_on:
             refuse_real(folder)
@@ -92,6 +98,8 @@ def resume(
             restore_constants(folder.path, prepared.experiment.methods)
             check_frozen(folder, prepared.experiment)
             state, notes = last_state(folder, prepared)
+            if rounds is not None:
+                write_extension(folder)
             folder.set_status("running")
             with hardware(prepared.config):
                 lane = Lane(
@@ -169,7 +177,8 @@ def threads(number: int | None) -> Iterator[None]:
 
 def free_folder(stem: str) -> Path:
     """The first of `runs/STEM-001`, `runs/STEM-002`, ... that does not exist."""
-    return next(path for number in count(1) if not (path := RUNS / f"{stem}-{number:03d}").exists())
+    name = check_folder_name(stem, "a run")
+    return next(path for number in count(1) if not (path := RUNS / f"{name}-{number:03d}").exists())
 
 
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:

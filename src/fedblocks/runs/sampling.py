@@ -44,7 +44,7 @@ class Sampling:
         return str(getattr(self.sampler, "content_hash", ""))
 
     def cohort(self, round: int) -> list[int]:
-        """The clients of a round."""
+        """The clients of a round, counted from 0 as the loop and all random numbers do."""
         if self.count == len(self.clients) and isinstance(self.sampler, UniformSampler):
             return self.clients
         return self.among(self.clients, self.count, round)
@@ -53,7 +53,7 @@ class Sampling:
         """So many of some clients; others after a failed attempt."""
         draw = generator(self.seed, round, *attempt, "cohort")
         most = min(count, len(clients))
-        candidates = Candidates(clients, self.sizes, self.names, most, round, draw)
+        candidates = Candidates(clients, self.sizes, self.names, most, round + 1, draw)
         return choose_clients(self.sampler, candidates)
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from fedblocks.core.errors import UserError
-from fedblocks.runs.progress import OnNote, RoundDone
+from fedblocks.runs.progress import OnNote, RoundDone, warn_of
 from fedblocks.runs.storage.record import Note
 
 
@@ -31,6 +31,8 @@ class EarlyStopping:
     part: Literal["validation", "train"] = "validation"
     best: float = field(default=-math.inf, init=False)  # the higher the better
     waited: int = field(default=0, init=False)
+    tell: OnNote = field(default_factory=lambda: warn_of, init=False, repr=False)
+    has_told: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -47,6 +49,7 @@ class EarlyStopping:
     def __call__(self, done: RoundDone) -> None:
         """Look at a round, and raise StopRun if the patience is at its end."""
         if self.part not in done.scores:
+            self._tell_of_undefined(done)
             return
         height = done.metric.sign * done.scores[self.part]
         better = height > self.best + self.least
@@ -55,6 +58,14 @@ class EarlyStopping:
         if self.is_over:
             what = f"{self.part} {done.metric.name}"
             raise StopRun(f"{what} did not get better in {self.patience} evaluations")
+
+    def _tell_of_undefined(self, done: RoundDone) -> None:
+        """Say once that there is nothing to judge an evaluated round by."""
+        if self.part in done.losses and not self.has_told:
+            self.has_told = True
+            what = f"{self.part} {done.metric.name} is undefined (NaN) for every client"
+            text = f"{what} after round {done.round}: such rounds do not count for early stopping"
+            self.tell(Note(text, "warning"))
 
 
 class Stop:

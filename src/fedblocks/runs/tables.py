@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedblocks.runs.out_files import check_out_folder
+
 Row = Mapping[str, Any]
 
 
@@ -51,6 +53,7 @@ class TableRows(Sequence[Row]):
         """Write the rows, with all digits, to a CSV file with a line of column names; where it
         was written.
         """
+        check_out_folder(Path(path))
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
             writer.writeheader()

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import UserError, a_kind, count_of
+from fedblocks.core.errors import DataError, UserError, a_kind, count_of
 from fedblocks.core.metrics import METRICS
 from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
+from fedblocks.data.targets import has_known_targets, refuse_partly_known
 from fedblocks.engines.scoring import score_outputs
 
 EXAMPLES = 8
@@ -32,8 +33,14 @@ class TaskTrial(NamedTuple):
 
 def try_task(net: Net, federation: Federation) -> list[str]:
     """Refuse a loss or a metric that does not do what it should; what to know of the others."""
+    if federation.train.sizes.any() and not has_known_targets(federation, "train"):
+        raise DataError(
+            "no training row has a target that is known: all are NaN, or left out",
+            "give targets: a row without any is allowed, but not all rows",
+        )
     trial = _take_examples(net, federation)
     _try_loss(federation.task, trial)
+    refuse_partly_known(federation)
     return _try_metrics(federation.task, trial) if trial.client else []
 
 

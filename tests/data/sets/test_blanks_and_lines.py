@@ -39,7 +39,7 @@ def test_blanks_between_the_names_of_targets_do_not_matter(tmp_path: Path) -> No
     path = table(tmp_path, "a,b,c\n1,2,3\n4, ? ,6\n")
     y = csv_table(path, label="b , c", task=NUMBERS).y
     assert torch.equal(y.nan_to_num(-1), torch.tensor([[2.0, 3.0], [-1.0, 6.0]]))
-    assert Roles("b , c", "user", task=NUMBERS).targets == ("b", "c")
+    assert Roles("b , c", "user", task=NUMBERS).targets(["a", "b", "c"]) == ["b", "c"]
 
 
 def test_only_the_digits_of_a_label_count() -> None:

@@ -16,6 +16,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.own import number_labels
+from fedblocks.data.target_columns import Label, target_columns
 from fedblocks.data.user_ids import user_ids
 
 Column = npt.NDArray[Any]  # [rows, ...]; of words, objects
@@ -25,25 +26,22 @@ Column = npt.NDArray[Any]  # [rows, ...]; of words, objects
 class Roles:
     """What the columns of a table are for."""
 
-    label: str  # of numbers and several labels, names with commas between them
+    label: Label  # of numbers and several labels, a list, or names with commas between them
     user: str  # of a column that need not be there
     inputs: tuple[str, ...] = ()  # none: all others
     task: Task = CLASSIFICATION
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns of the targets."""
-        if self.task.of_classes:
-            return (self.label,)
-        return tuple(part.strip() for part in self.label.split(","))
+    def targets(self, names: Sequence[str]) -> list[str]:
+        """The columns of the targets in a table."""
+        return target_columns(self.label, self.task, names)
 
     def others(self, names: Sequence[str]) -> tuple[str, ...]:
         """The columns of the inputs."""
-        return self.inputs or tuple(n for n in names if n not in (*self.targets, self.user))
+        return self.inputs or tuple(n for n in names if n not in (*self.targets(names), self.user))
 
     def check(self, where: str, names: Sequence[str]) -> None:
         """Refuse columns that a table does not have."""
-        check_columns(where, (*self.targets, *self.others(names)), names)
+        check_columns(where, (*self.targets(names), *self.others(names)), names)
         if not self.others(names):
             raise DataError(f"{where} has no column of inputs", "name them with `columns`")
 
@@ -65,7 +63,8 @@ def pool_of_columns(
     """Rows of the named columns; `class_names` where labels are numbers that stand for words."""
     chosen = roles.others(list(columns))
     x, fields = inputs_of(where, {name: columns[name] for name in chosen})
-    y, names = _targets(where, [columns[name] for name in roles.targets], roles, class_names)
+    targets = {name: columns[name] for name in roles.targets(list(columns))}
+    y, names = _targets(where, targets, roles.task, class_names)
     count = y.shape[-1] if not roles.task.of_classes else len(names) or int(y.max()) + 1
     users = user_ids(columns[roles.user]) if roles.user in columns else None
     known = {"columns": list(chosen), "class_names": names, **fields}
@@ -103,27 +102,30 @@ def _numbers(where: str, name: str, column: Column) -> Column:
 
 
 def _targets(
-    where: str, columns: Sequence[Column], roles: Roles, class_names: Sequence[str]
+    where: str, columns: Mapping[str, Column], task: Task, class_names: Sequence[str]
 ) -> tuple[Tensor, list[str]]:
     """Targets, and what classes or outputs are called."""
-    if not roles.task.of_classes:
-        arrays = [_known(column) for column in columns]
+    if not task.of_classes:
+        arrays = [_known(where, name, column) for name, column in columns.items()]
         flat = np.concatenate([a if a.ndim == 2 else a[:, None] for a in arrays], 1)
-        names = list(roles.targets) if len(roles.targets) == flat.shape[1] else list(class_names)
-        return as_targets(flat, roles.task), names
-    (column,) = columns
+        names = list(columns) if len(columns) == flat.shape[1] else list(class_names)
+        return as_targets(flat, task), names
+    ((label, column),) = columns.items()
     if column.dtype == object and isinstance(column[0], str):
         missing = next((row for row, value in enumerate(column) if not value), None)
         if missing is not None:
-            message = f'there is no value in column "{roles.label}", row {missing} of {where}'
+            message = f'there is no value in column "{label}", row {missing} of {where}'
             raise DataError(message, "fill it, or remove the row")
         labels, words = number_labels([str(value) for value in column])
         return torch.from_numpy(labels), words
-    return as_targets(_numbers(where, roles.label, column), roles.task), list(class_names)
+    return as_targets(_numbers(where, label, column), task), list(class_names)
 
 
-def _known(column: Column) -> Column:
+def _known(where: str, name: str, column: Column) -> Column:
     """Numbers; NaN where one is not known."""
+    if any(isinstance(value, str) for value in (column if column.dtype == object else ())):
+        fix = "name a column of numbers as the label; for classes leave the task out"
+        raise DataError(f'the label "{name}" of {where} holds words', fix)
     if column.dtype != object:
         return column.astype(np.float64)
     return np.array([np.nan if value is None else value for value in column], dtype=np.float64)

@@ -17,6 +17,7 @@ from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
 from fedblocks.data.sets.parquet import as_column
+from fedblocks.data.target_columns import Label
 
 WORDS = ("string", "large_string")  # columns that are no inputs unless they are named
 
@@ -24,7 +25,7 @@ WORDS = ("string", "large_string")  # columns that are no inputs unless they are
 @checked
 def saved_data_set(
     path: Annotated[str, Help("a folder that save_to_disk of Hugging Face datasets wrote")],
-    label: Annotated[str, Help("the column of labels: classes, whole numbers or words")] = "label",
+    label: Annotated[Label, Help("the column of labels, or a list of columns")] = "label",
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[
         tuple[str, ...], Help("the columns of inputs; default: all others but words")
@@ -73,10 +74,11 @@ def data_set_pool(data: Any, roles: Roles, path: str | None = None) -> DataPool:
     chosen = roles.inputs or tuple(n for n in roles.others(names) if not _is_words(data, n))
     roles = Roles(roles.label, roles.user, chosen, roles.task)
     roles.check(where, names)
-    wanted = {*roles.targets, *chosen, roles.user}
+    targets = roles.targets(names)
+    wanted = {*targets, *chosen, roles.user}
     columns = read_data_set(data, [name for name in names if name in wanted])
     about = {"name": "hugging_face", **({} if path is None else {"path": path})}
-    return pool_of_columns(where, columns, roles, about, _class_names(data, roles.label))
+    return pool_of_columns(where, columns, roles, about, _class_names(data, targets[0]))
 
 
 def read_data_set(data: Any, names: Iterable[str]) -> dict[str, Column]:

@@ -18,6 +18,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
+from fedblocks.data.target_columns import Label, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 EMPTY = ("", "nan")  # in columns of words, where "none" may be one
@@ -88,17 +89,17 @@ def image(file: Path, side: int | None) -> Bytes:
 @checked
 def csv_table(
     path: Annotated[str, Help("a file with a line of column names")],
-    label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
+    label: Annotated[Label, Help("the column of labels, or a list of columns")] = "label",
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
     task: Task = CLASSIFICATION,
 ) -> DataPool:
     """Features [rows, columns] of a CSV file; words as labels are numbered in order of
-    the alphabet. Numbers and several labels stand in columns of their own, with commas between
-    their names.
+    the alphabet. Numbers and several labels stand in columns of their own: a list of names, or
+    one text with commas between them.
     """
     names, lines = read_table(path)
-    targets = (label,) if task.of_classes else tuple(part.strip() for part in label.split(","))
+    targets = target_columns(label, task, names)
     chosen = columns or tuple(name for name in names if name not in (*targets, user))
     for name in (*targets, *chosen):
         if name not in names:
@@ -120,11 +121,11 @@ def csv_table(
             raise DataError(message, "fill it, or remove the line")
     users = np.array([line[at[user]] for line in lines]) if user in names else None
     if task.of_classes:
-        labels, classes = number_labels([line[at[label]] for line in lines])
+        labels, classes = number_labels([line[at[targets[0]]] for line in lines])
         y, count = torch.from_numpy(labels), len(classes) or int(labels.max()) + 1
     else:
         places = [(name, at[name]) for name in targets]
-        y, count, classes = number_targets(places, lines, path), len(targets), list(targets)
+        y, count, classes = number_targets(places, lines, path), len(targets), targets
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
     return DataPool(inputs, y, count, users=users, about=about, task=task)
@@ -158,7 +159,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
             f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"
         ) from error
     names = [name.strip() for name in first]
-    _check_header(path, names)
+    check_header(path, names)
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
     for row, line in enumerate(lines, 2):
@@ -170,7 +171,8 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     return names, lines
 
 
-def _check_header(path: str, names: Sequence[str]) -> None:
+def check_header(path: str, names: Sequence[str]) -> None:
+    """Refuse names of columns that are none, stand twice or are not separated by commas."""
     if not names:
         raise DataError(f"{path} is empty", "give a line of column names and at least one row")
     other = next((mark for mark in (";", "\t", "|") if mark in names[0]), None)

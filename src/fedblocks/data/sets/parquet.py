@@ -15,12 +15,13 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
+from fedblocks.data.target_columns import Label
 
 
 @checked
 def parquet_table(
     path: Annotated[str, Help("a parquet file, or a folder of such")],
-    label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
+    label: Annotated[Label, Help("the column of labels, or a list of columns")] = "label",
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of inputs; default: all others")] = (),
     task: Task = CLASSIFICATION,
@@ -32,7 +33,7 @@ def parquet_table(
     names = column_names(path)
     roles.check(path, names)
     held = user if user in names else ""
-    wanted = [*roles.targets, *([held] if held else []), *roles.others(names)]
+    wanted = [*roles.targets(names), *([held] if held else []), *roles.others(names)]
     about = {"name": "parquet", "path": path}
     return pool_of_columns(path, read_parquet(path, wanted), roles, about)
 

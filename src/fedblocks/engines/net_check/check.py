@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import NetError, UserError
+from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
+from fedblocks.core.own_code import line_of
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
 from fedblocks.engines.net_check.trial import NetTrial, examples_for
@@ -37,7 +39,10 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     inputs = examples_for(net) if x is None else x
     key = (*code_of(net.template), tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
-        _reports[key] = _check(net, inputs, y)
+        report = _check(net, inputs, y)
+        if report.refusal:  # perhaps of these inputs alone
+            return report
+        _reports[key] = report
     return _reports[key]
 
 
@@ -50,11 +55,13 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     """
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
+        _require_numbers(net)
         _require_seeded(net)
         return ""
     if net.size() > MOST:
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
+    _require_numbers(net)
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
@@ -85,7 +92,10 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except Exception as error:
-            refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {_line(error)}"
+            why = f"{_line(error)}{line_of(error)}"
+            refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {why}"
+            if seen := range_seen(error, x, net.fields):
+                return NetReport(refusal=f"{refusal}; it was given {seen}", fix=IN_RANGE)
             return NetReport(refusal=refusal, fix="try it on a few examples in plain PyTorch")
 
 
@@ -110,7 +120,8 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
     except Exception as error:
         if engine == "sequential" and not isinstance(error, UserError):
             raise NetError(
-                f"the module fails: {_line(error)}", "try it on a few examples in plain PyTorch"
+                f"the module fails: {_line(error)}{line_of(error)}",
+                "try it on a few examples in plain PyTorch",
             ) from error
         return f"cannot be mapped over clients ({_line(error)})"
 
@@ -118,6 +129,16 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
 def _line(error: BaseException) -> str:
     """The first sentence of an error."""
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+
+
+def _require_numbers(net: Net) -> None:
+    start = net.init(0)
+    wrong = _first(f'"{name}"' for name in start if start[name].isnan().any())
+    if wrong:
+        raise NetError(
+            f"the net starts with NaN in {wrong}, from which nothing is learned",
+            "correct how the module draws it, or the weights that it was given",
+        )
 
 
 def _require_seeded(net: Net) -> None:

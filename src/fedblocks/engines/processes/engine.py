@@ -4,7 +4,6 @@ a cohort side by side.
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -28,9 +27,10 @@ from fedblocks.engines.processes.workers import (
     Channel,
     Message,
     Worker,
-    WorkerError,
     Workers,
     cores,
+    failure_message,
+    worker_error,
 )
 from fedblocks.engines.sequential import Sequential
 
@@ -215,9 +215,8 @@ class Assignment:
     def _fail(self, worker: Worker, message: Message) -> None:
         if message["fix"] is not None:
             raise UserError(message["error"], message["fix"])
-        self.failures[self.busy[worker.number][0]] = WorkerError(
-            f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}"
-        )
+        said = f"worker {worker.number} failed while it {self._doing(worker)}"
+        self.failures[self.busy[worker.number][0]] = worker_error(said, message)
 
     def _doing(self, worker: Worker) -> str:
         own = self.busy.get(worker.number)
@@ -242,8 +241,8 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
                 one = _work(engine, _part(job, said["member"]), message)
             except UserError:
                 raise
-            except Exception:  # of this client's; the others go on
-                channel.send({"error": traceback.format_exc(), "fix": None})
+            except Exception as error:  # of this client's; the others go on
+                channel.send(failure_message(error))
                 continue
             if results is None:
                 act = message["act"]

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.forward_errors import ForwardNote, note_of, put_note
 
 Message = dict[str, Any]
 _TRIM_THRESHOLD = -1  # of glibc's malloc.h
@@ -35,6 +36,19 @@ class WorkerError(UserError):
     """A worker process failed or was killed."""
 
     exit_code = 1
+
+
+def failure_message(error: BaseException) -> Message:
+    """What a worker says of an error, for `worker_error`."""
+    return {"error": traceback.format_exc(), "fix": None, "forward": note_of(error)}
+
+
+def worker_error(said: str, message: Message) -> WorkerError:
+    """An error of a worker, with the note of a net's forward pass if it comes from there."""
+    error = WorkerError(f"{said}:\n{message['error']}")
+    if note := message["forward"]:
+        put_note(error, ForwardNote(*note))
+    return error
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +180,8 @@ def _live(
             raise
         except UserError as error:
             channel.send({"error": error.message, "fix": error.fix})
-        except BaseException:
-            channel.send({"error": traceback.format_exc(), "fix": None})
+        except BaseException as error:
+            channel.send(failure_message(error))
 
 
 def _keep_memory() -> None:

@@ -74,7 +74,13 @@ class Replayed:
                 ready.pop(signature, None)
             if signature not in ready:
                 ready[signature] = trusted.machine.bound(visit.tensors)
-            ready[signature](step.index, visit.keys[place] if trusted.machine.takes(-1) else None)
+            key = visit.keys[place] if trusted.machine.takes(-1) else None
+            try:
+                ready[signature](step.index, key)
+            except Exception:
+                with torch.inference_mode(False):
+                    visit.step(place)  # fails once more, and there it shows where in the net
+                raise
 
     def _begin(self, round: Any) -> None:
         """A new round: what was written down in the last one need only be found to be

@@ -22,6 +22,7 @@ from fedblocks.core.introspection import Option
 from fedblocks.core.option_types import members
 from fedblocks.core.task import Task
 from fedblocks.data.federation import IGNORE, Federation
+from fedblocks.data.targets import refuse_partly_known
 from fedblocks.engines.devices import find_device
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
@@ -158,6 +159,7 @@ def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
 
 def _side(folder: Path, spec: RunSpec, own: Federation, group: str, client: int) -> ClientSide:
     try:
+        refuse_partly_known(own)
         method = spec.method_for(group, own)
         store = PersonalStore.of(folder / "state", spec.federation, spec.run, client)
         return ClientSide.of(method, own, client, spec.seed, spec.run, store)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.errors import RunFolderError, UserError, count_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
@@ -113,7 +113,7 @@ def _describe(record: JobRecord) -> dict[str, object]:
     """Return a row for a job: its kind, its run, and how far it is."""
     try:
         with RunFolder.open(Path(record.job.folder)) as run:
-            done = f", {run.store.last_round() or 0} rounds"
+            done = f", {count_of(run.store.last_round() or 0, 'round')}"
     except UserError:
         done = ", its folder is gone"
     why = f": {record.reason}" if record.reason else ""

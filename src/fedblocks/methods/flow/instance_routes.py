@@ -46,6 +46,7 @@ class BodyBranches:
     """A chain: two bodies under one head, one route for each instance, chosen by its input."""
 
     def __init__(self, net: Net) -> None:
+        check_one_input(net)
         head = net.head.stages
         if head is None or not any(stage.names for stage in net.stages[: head.start]):
             raise UserError(
@@ -117,6 +118,16 @@ def branches_of(net: Net, mix_cell: bool = True) -> Branches:
     """How two copies of a part of this net are mixed."""
     unrolled = Unrolled.of(net)
     return BodyBranches(net) if unrolled is None else StepBranches(unrolled, mix_cell)
+
+
+def check_one_input(net: Net) -> None:
+    """Refuse a net of several inputs: it is called as a whole, and no chain of layers."""
+    if net.fields is not None:
+        names = ", ".join(net.fields.labels)
+        raise UserError(
+            f"the net has several inputs ({names}), between whose layers nothing can be routed",
+            "put them side by side in one array, for an nn.Sequential, or choose another method",
+        )
 
 
 def linear_router(net: Net, inputs: int) -> Net:

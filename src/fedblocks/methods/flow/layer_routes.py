@@ -12,7 +12,12 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Params
 from fedblocks.core.recurrent_net import Unrolled
-from fedblocks.methods.flow.instance_routes import blend, flat_inputs, input_width
+from fedblocks.methods.flow.instance_routes import (
+    blend,
+    check_one_input,
+    flat_inputs,
+    input_width,
+)
 
 # (name of a policy, what it sees [..., inputs]) -> routes [..., layers, 2]
 Choose = Callable[[str, Tensor], Tensor]
@@ -65,6 +70,7 @@ class ChainLayers:
     """A chain: one policy looks at the input and has a route for every stage with parameters."""
 
     def __init__(self, net: Net) -> None:
+        check_one_input(net)
         self.net = net
         self.count = sum(bool(stage.names) for stage in net.stages)
         if not self.count:

@@ -21,6 +21,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
 from fedblocks.data import Federation
 from fedblocks.reports.compare import check_same_data
+from fedblocks.runs.clients import clients_from
 from fedblocks.runs.curves import curves_of
 from fedblocks.runs.experiment import net_of
 from fedblocks.runs.federations import federation_of
@@ -61,6 +62,7 @@ class Facts:
     scores: dict[int, float]  # client -> its main metric in the last evaluation
     refusals: list[dict[str, Any]]
     traffic: list[dict[str, Any]]  # bytes of each block, down and up
+    names: dict[int, str]  # client -> its name, where the record has it
 
     def numbers(self) -> Numbers:
         """Small private blocks, and portraits of models, in every evaluated round:
@@ -208,6 +210,7 @@ def _read_facts(path: Path) -> Facts:
     part: Part = "test" if "test" in parts else parts[0]
     with RunFolder.open(path) as folder:
         store = folder.store
+        known = store.meta("clients")
         last = store.rows("SELECT MAX(round) AS round FROM means WHERE part = ?", part)[0]["round"]
         return Facts(
             result=result,
@@ -218,6 +221,7 @@ def _read_facts(path: Path) -> Facts:
             scores=store.scores(last, part, "personal") if last is not None else {},
             refusals=store.rows(REFUSALS),
             traffic=store.rows(TRAFFIC),
+            names={client: one["name"] for client, one in clients_from(known).items()},
         )
 
 

@@ -16,12 +16,12 @@ POINTS = 500  # more clients than this are drawn as a box without points
 VALUES = 6_000
 QUANTILES = {
     "lowest": 0.0,
-    "bottom decile": 0.1,
     "lower quarter": 0.25,
     "median": 0.5,
     "upper quarter": 0.75,
     "highest": 1.0,
 }
+DECILE = "bottom decile"  # what a tenth of the clients do worse than, whichever way worse is
 Axis = Literal["round", "megabytes", "seconds"]
 What = Literal["score", "loss"]
 
@@ -56,7 +56,10 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
 
 
 def client_name(story: Story, client: int) -> str:
-    """A client's name in the data, or its number."""
+    """A client's name in the record or in the data, or its number."""
+    recorded = story.first.names.get(client)
+    if recorded is not None:
+        return recorded
     data = story.federation
     is_known = data is not None and client < data.clients
     return str(data.names[client]) if data is not None and is_known else f"client {client}"
@@ -180,7 +183,8 @@ def _boxes(
     names = list(story.runs)
     traces: list[dict[str, Any]] = []
     rows: list[Cells] = []
-    columns = ["method", "clients", "mean", *QUANTILES]
+    sign = 1 if id == "gain" else _metric(story).sign
+    columns = ["method", "clients", "mean", *_quantile_columns(sign)]
     if id == "gain":
         columns.append("share below 0")
     for name, values in by_method.items():
@@ -188,7 +192,7 @@ def _boxes(
             continue
         step = -(-len(values) * len(by_method) // VALUES)
         traces.append(_box(name, values[::step], Look.number(names.index(name))))
-        rows.append(_summarise(name, values))
+        rows.append(_summarise(name, values, sign))
         if id == "gain":
             rows[-1].append(sum(value < 0 for value in values) / len(values))
     layout = axes("", words, showlegend=False)
@@ -209,10 +213,21 @@ def _box(name: str, values: Sequence[float], look: Look) -> dict[str, Any]:
     }
 
 
-def _summarise(name: str, values: Sequence[float]) -> Cells:
+def _quantile_columns(sign: int) -> list[str]:
+    """From the lowest to the highest value; clients who do badly have high ones where less is
+    better.
+    """
+    columns = list(QUANTILES)
+    columns.insert(1 if sign > 0 else -1, DECILE)
+    return columns
+
+
+def _summarise(name: str, values: Sequence[float], sign: int) -> Cells:
     """A row of the table behind a box: how many, their mean and their quantiles."""
-    quantiles = [quantile(values, share) for share in QUANTILES.values()]
-    return [name, len(values), sum(values) / len(values), *quantiles]
+    quantiles = {column: quantile(values, share) for column, share in QUANTILES.items()}
+    quantiles[DECILE] = sign * quantile([sign * value for value in values], 0.1)
+    ordered = [quantiles[column] for column in _quantile_columns(sign)]
+    return [name, len(values), sum(values) / len(values), *ordered]
 
 
 def _metric(story: Story) -> MainMetric:

@@ -21,10 +21,11 @@ from fedblocks.config.presets import PRESETS, change
 from fedblocks.config.registry import PYTHON
 from fedblocks.config.sources import Source, parse_change, read_toml
 from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.method import Method
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import Waiting, run_queue, worth_it
-from fedblocks.runs.progress import OnNote, OnRound, warn_of
+from fedblocks.runs.progress import OnNote, OnRound, warn_once
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.shelf import shared_data
@@ -124,14 +125,16 @@ def play_grid(
 def _play(
     grid: Grid, out: Path | None, on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None
 ) -> dict[str, dict[int, RunResult]]:
-    folder = out if out is not None else RUNS / f"compare-{grid.base.data.name}-{grid.key()}"
+    data = check_folder_name(grid.base.data.name, "a data set")
+    folder = out if out is not None else RUNS / f"compare-{data}-{grid.key()}"
     for name in grid.methods:  # what does not fit shows before hours were spent on others
         if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
             prepare(grid.config(name, grid.base.seed))
     _begin(folder, grid)
     results: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
+    tell = warn_once()
     for number, (method, seed) in enumerate(grid.cells, 1):
-        listeners = on_run(method, seed, number) if on_run is not None else (None, warn_of)
+        listeners = on_run(method, seed, number) if on_run is not None else (None, tell)
         _lanes(folder, grid, method, *listeners)
         results[method][seed] = _done(
             cell_folder(folder, method, seed), grid.config(method, seed), *listeners
@@ -170,7 +173,7 @@ def read_cells(folder: Path) -> list[tuple[str, int]]:
 
 def cell_folder(folder: Path, method: str, seed: int) -> Path:
     """Where one run of a comparison is."""
-    return folder / "runs" / f"{method}-{seed}"
+    return folder / "runs" / f"{check_folder_name(method, 'a method')}-{seed}"
 
 
 def _done(

@@ -12,7 +12,8 @@ from fedblocks.config.code.ingredients import Ingredients, method_table, name_of
 from fedblocks.config.code.loading import Recipe
 from fedblocks.config.model import Config
 from fedblocks.config.options import Table
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, a_kind
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.method import Method
 from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
@@ -44,7 +45,12 @@ def grid_of(
     methods: Listed, data: Data, rounds: int | None, seeds: int, settings: Mapping[str, Any]
 ) -> MethodGrid:
     """The grid, checked as far as the configurations show."""
-    if not isinstance(seeds, int) or seeds < 1:
+    if not isinstance(seeds, int):
+        raise UserError(
+            f"seeds is {a_kind(seeds)}, and says how many there are",
+            "write for example seeds=6; seed=10 makes 10 the first of them",
+        )
+    if seeds < 1:
         raise UserError(f"{seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict")
     named = names_of(methods)
     first = int(settings.get("seed", 0))
@@ -68,7 +74,15 @@ def names_of(methods: Listed) -> dict[str, Method]:
             "give a list: [Local(net), FedAvg(net)]",
         )
     if isinstance(methods, Mapping):
-        return dict(methods)
+        named = {check_folder_name(name, "a method"): own for name, own in methods.items()}
+    else:
+        named = _named_by_kind(methods)
+    if not named:
+        raise UserError("no method to compare", "give a list: [Local(net), FedAvg(net)]")
+    return named
+
+
+def _named_by_kind(methods: Sequence[Method]) -> dict[str, Method]:
     named: dict[str, Method] = {}
     for method in methods:
         Ingredients.of_methods(method)
@@ -77,8 +91,6 @@ def names_of(methods: Listed) -> dict[str, Method]:
             fix = f'give them names: {{"{name}": ..., "{name}-2": ...}}'
             raise UserError(f"two methods are called {name}", fix)
         named[name] = method
-    if not named:
-        raise UserError("no method to compare", "give a list: [Local(net), FedAvg(net)]")
     return named
 
 

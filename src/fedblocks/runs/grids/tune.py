@@ -21,6 +21,7 @@ from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.config.presets import read_config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.core.folder_names import check_folder_name
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import Waiting, run_queue
@@ -87,7 +88,7 @@ def tune(
     space, fixed = parse_space(changes)
     base = _check_examples(what, fixed, space)
     name = f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
-    folder = out if out is not None else RUNS / name
+    folder = out if out is not None else RUNS / check_folder_name(name, "a search")
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
     search = Search(what, fixed, space, folder, on_trial)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
+from fedblocks.engines.failures import unscored
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
@@ -102,4 +103,4 @@ class RankRun:
             new = gather_evaluation(self.ranks, own)
             metrics += metrics_of("unseen", new.scores.get("test", {}), task)
             failures += new.failures
-        return metrics, portraits, replace(report, refusals=[*report.refusals, *failures])
+        return metrics, portraits, replace(report, refusals=[*report.refusals, *unscored(failures)])

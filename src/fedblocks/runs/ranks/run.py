@@ -65,6 +65,8 @@ def resume_part(
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
     on_evaluation: OnEvaluation | None = None,
+    *,
+    rounds: int | str | None = None,
 ) -> Path:
     """Go on with a run, whatever number of ranks played it so far; only the first needs to see its
     folder.
@@ -74,10 +76,10 @@ def resume_part(
     path = Path(ranks.tell(str(path)))
     with ExitStack() as stack:
         folder = _at_first(ranks, lambda: stack.enter_context(RunFolder.open(path)))
-        config = _config(ranks, folder, ingredients_for)
+        config = _config(ranks, folder, ingredients_for, rounds)
         if config is not None:
             run = prepare_part(ranks, config)
-            state, notes = _last_state(ranks, folder, run)
+            state, notes = _last_state(ranks, folder, run, rounds is not None)
             with hardware(config):
                 loop = RankLoop(run, path, folder, state, on_round, on_note, notes)
                 loop.on_evaluation = on_evaluation
@@ -102,13 +104,15 @@ def _at_first(ranks: Ranks, work: Any) -> Any:
     return ends[0] if ends else None
 
 
-def _config(ranks: Ranks, folder: RunFolder | None, ingredients_for: Lookup) -> Config | None:
+def _config(
+    ranks: Ranks, folder: RunFolder | None, ingredients_for: Lookup, rounds: int | str | None
+) -> Config | None:
     """The configuration that a run was started with, at every rank; None: it is finished."""
     ends: list[Config | None] = []
 
     def at_first() -> Any:
         assert folder is not None
-        ends.append(_claimed_config(folder, ingredients_for))
+        ends.append(_claimed_config(folder, ingredients_for, rounds))
         config = ends[0]
         if config is None:
             return None
@@ -137,13 +141,18 @@ def _told_config(said: dict[str, Any], ingredients_for: Lookup) -> Config:
     return config.model_copy(update={"engine": said["engine"]})
 
 
-def _claimed_config(folder: RunFolder, ingredients_for: Lookup) -> Config | None:
+def _claimed_config(
+    folder: RunFolder, ingredients_for: Lookup, rounds: int | str | None
+) -> Config | None:
+    from fedblocks.runs.extension import extend
     from fedblocks.runs.result import config_of, stored_config
     from fedblocks.runs.run import check_untouched, refuse_real, with_the_same_engine
 
     folder.claim()
     check_untouched(folder)
-    goes_on = folder.status != "finished"
+    goes_on = folder.status != "finished" or rounds is not None
+    if rounds is not None:
+        extend(folder, rounds)
     ingredients = ingredients_for(stored_config(folder))
     config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
     if config is None or not goes_on:
@@ -155,11 +164,13 @@ def _claimed_config(folder: RunFolder, ingredients_for: Lookup) -> Config | None
     return config
 
 
-def _last_state(ranks: Ranks, folder: RunFolder | None, run: RankRun) -> tuple[State, list[Note]]:
+def _last_state(
+    ranks: Ranks, folder: RunFolder | None, run: RankRun, is_extended: bool
+) -> tuple[State, list[Note]]:
     """Where to go on, as each rank needs it."""
     from fedblocks.runs.run import changes_since
 
-    checkpoint_there = _at_first(ranks, lambda: _look_for_checkpoint(folder, run))
+    checkpoint_there = _at_first(ranks, lambda: _look_for_checkpoint(folder, run, is_extended))
     _same_constants(ranks, run)
     start = run.experiment.start()
     notes = list(run.prepared.notes)
@@ -180,13 +191,16 @@ def _last_state(ranks: Ranks, folder: RunFolder | None, run: RankRun) -> tuple[S
     return state, notes
 
 
-def _look_for_checkpoint(folder: RunFolder | None, run: RankRun) -> bool:
+def _look_for_checkpoint(folder: RunFolder | None, run: RankRun, is_extended: bool) -> bool:
+    from fedblocks.runs.extension import write_extension
     from fedblocks.runs.run import check_same_data
     from fedblocks.runs.storage.constants import restore_constants
 
     assert folder is not None
     check_same_data(folder, run.prepared)
     restore_constants(folder.path, run.experiment.methods)
+    if is_extended:
+        write_extension(folder)
     folder.set_status("running")
     return folder.checkpoints.is_dir() and any(folder.checkpoints.glob("round-*"))
 

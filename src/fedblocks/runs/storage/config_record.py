@@ -12,6 +12,7 @@ from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage.store import RunStore
 
 KEY = "config"
+EXTENDED = "config-extended"  # the same with more rounds, written before config.toml is
 MOST = 5  # differences that are named
 
 
@@ -25,12 +26,19 @@ def config_facts(config: Mapping[str, Any]) -> dict[str, str]:
     return {KEY: _text(config)}
 
 
+def extension_facts(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the record has of the configuration that an extended run is about to have."""
+    return {EXTENDED: _text(config)}
+
+
 def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
     """Refuse a configuration that differs from the one the run was started with; more
     rounds may be asked for.
     """
     text = store.meta(KEY)
     if text is None:  # a run of an earlier version
+        return
+    if _text(config) == store.meta(EXTENDED):  # after an early stop, maybe with fewer rounds
         return
     before = json.loads(text)
     after = json.loads(_text(config))

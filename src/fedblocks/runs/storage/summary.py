@@ -11,6 +11,8 @@ from fedblocks.runs.storage.main_metric import MainMetric
 
 Reference: TypeAlias = Mapping[int, float]  # client -> its main metric in another run
 Summary: TypeAlias = dict[str, float | None]
+NAMES = ("mean", "weighted", "bottom_decile", "worst", "std", "loss")
+UNDEFINED = dict.fromkeys(NAMES, math.nan)
 
 
 def summarise(
@@ -21,13 +23,17 @@ def summarise(
     """A metric, the accuracy by default, over the clients that have it, in numbers that do not
     depend on the order of the rows.
 
-    mean: every client counts the same. weighted: every example counts the same. bottom_decile: the
-    value that a tenth of the clients do worse than, the one at `clients // 10` from the worst on.
-    worst: that of the client who does worst. std: over clients, dividing by their number. loss:
-    mean over examples. share_below_reference: share of clients that do strictly worse than in the
-    reference.
+    examples: the targets that were scored, of which an example of a sequence or of several numbers
+    has more than one. mean: every client counts the same. weighted: every such target counts the
+    same. bottom_decile: the value that a tenth of the clients do worse than, the one at `clients //
+    10` from the worst on. worst: that of the client who does worst. std: over clients, dividing by
+    their number. loss: mean over targets. share_below_reference: share of clients that do strictly
+    worse than in the reference. Where no client has the metric, the numbers are NaN.
     """
     values = {row["client"]: metric.of_row(row) for row in rows}
+    if all(value is None for value in values.values()):
+        scored = math.fsum(row["examples"] for row in rows)
+        return {"clients": 0, "examples": scored, **UNDEFINED, "share_below_reference": None}
     rows = [row for row in rows if values[row["client"]] is not None]
     score = {row["client"]: metric.of_row(row) or 0.0 for row in rows}
     examples = math.fsum(row["examples"] for row in rows)
@@ -46,6 +52,11 @@ def summarise(
         if reference is None
         else _share_worse(score, reference, metric),
     }
+
+
+def remark_on_metric(numbers: Mapping[str, float | None], metric: MainMetric) -> str:
+    """A sentence where no client has a metric; else nothing."""
+    return "" if numbers["clients"] else f"{metric.name} is undefined (NaN) for every client"
 
 
 def _weigh(row: Mapping[str, Any], score: Mapping[int, float], metric: MainMetric) -> float:
