@@ -9,6 +9,10 @@ MOST_BYTES = 2 * 2**20  # of a configuration; what Python makes of it takes up t
 
 def read_text(path: Path) -> str:
     """The text of a file; OSError or ValueError if it cannot be read, or is too large."""
+    if path.exists() and not (
+        path.is_file() or path.is_dir()
+    ):  # a pipe would keep its reader waiting
+        raise ValueError("it is not a plain file")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     refuse_large(content)
