@@ -255,7 +255,7 @@ def test_what_is_wrong_in_a_list_is_said_with_its_place(words: str, message: str
 def test_the_schema_knows_augmentations() -> None:
     methods = config_schema()["properties"]["method"]["anyOf"]
     fedavg = next(one for one in methods if one.get("title") == "fedavg")
-    known = {one["title"] for one in fedavg["properties"]["augment"]["items"]["anyOf"]}
+    known = {one.get("title") for one in fedavg["properties"]["augment"]["items"]["anyOf"]}
     assert known >= {"crop", "flip", "jitter", "noise", "scale"}
 
 
