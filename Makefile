@@ -24,8 +24,8 @@ quickstart: .venv/.core
 test test-flower soak mutants reliability: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
 test test-flower soak: export PYTHONDONTWRITEBYTECODE =
-# One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
-WORKERS := -rs -n 3 --dist loadfile --no-loadscope-reorder
+# Two workers more than two cores, for two files of federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
+WORKERS := -rs -n 4 --dist loadfile --no-loadscope-reorder
 
 # Types are checked while the tests run: mypy takes one core for a minute, and tests often wait.
 test: style
