@@ -32,7 +32,7 @@ from fedblocks.engines.net_check.check import PROPERTIES
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
-from fedblocks.recipes.page import reproduction_page
+from fedblocks.recipes.page import reproduction_charts, reproduction_page
 from fedblocks.recipes.suite import page as suite
 from fedblocks.recipes.suite.default_runs import DEFAULT_RUNS, sentence_about
 from fedblocks.testing import EXAMPLES, check_method, plan_text
@@ -366,7 +366,9 @@ def pages() -> dict[Path, str]:
     found = {PAGES / f"{name}.md": method_page(name) for name in METHODS}
     architecture = PAGES.parent / "architecture.md"
     found[architecture] = with_starts(architecture.read_text())
-    reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
+    charts = reproduction_charts(STUDY.parent)
+    reproduced = {PAGES.parent / "_static" / name: chart for name, chart in charts.items()}
+    reproduced[PAGES.parent / "reproduction.md"] = reproduction_page(STUDY.parent)
     stored = json.dumps(default_runs(), indent=1) + "\n"
     tested = {PAGES.parent / "suite.md": suite.suite_page(STUDY.parent), DEFAULT_RUNS: stored}
     speed = PAGES.parent / "speed.md"

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedblocks.recipes.chart import chart_of
+from fedblocks.recipes.claims_page import claims_section
 from fedblocks.recipes.show import Row, row_of
 
 SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
@@ -43,29 +45,64 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
 
 
 def reproduction_page(folder: Path) -> str:
-    """The page as Markdown: full results first, scaled-down ones below."""
+    """The page as Markdown: verdicts, full results, scaled-down ones."""
+    results = _stored(folder)
+    full = [one for one in results if not one["quick"]]
+    sections = [section(one) for one in full] or ["No full results are stored yet."]
+    quick = [section(one) for one in results if one["quick"]]
+    parts = [claims_section(full), "## Full size", "", *sections, ""]
+    return "\n".join([HEAD, *parts, "## Scaled down (`--quick`)", "", *quick])
+
+
+def reproduction_charts(folder: Path) -> dict[str, str]:
+    """SVG of every full-size table by the name of its file."""
+    tables = [one for one in _stored(folder) if _has_chart(one)]
+    return {chart_name(one): chart_of(_rows(one)) for one in tables}
+
+
+def chart_name(results: dict[str, Any]) -> str:
+    """The file of a table's picture."""
+    return f"reproduction-{results['recipe']}.svg"
+
+
+def _has_chart(results: dict[str, Any]) -> bool:
+    return results["shape"] == "table" and not results["quick"]
+
+
+def _stored(folder: Path) -> list[dict[str, Any]]:
     files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     ours = [one for one in files if isinstance(one, dict) and one.get("shape") in SHAPES]
     some = [one for one in ours if any(cell["seeds"] for cell in one["cells"].values())]
-    results = sorted(some, key=lambda one: (one["stand_in_for"] or one["recipe"], one["recipe"]))
-    full = [section(one) for one in results if not one["quick"]]
-    quick = [section(one) for one in results if one["quick"]]
-    nothing = ["No full results are stored yet."]
-    return "\n".join(
-        [HEAD, "## Full size", "", *(full or nothing), "", "## Scaled down (`--quick`)", "", *quick]
-    )
+    return sorted(some, key=lambda one: (one["stand_in_for"] or one["recipe"], one["recipe"]))
+
+
+def _rows(results: dict[str, Any]) -> list[Row]:
+    return [row_of(key, entry, results["quick"]) for key, entry in results["cells"].items()]
 
 
 def section(results: dict[str, Any]) -> str:
     """One recipe: a table with a row for each method, or a line for each cell of a figure."""
     of = f", a stand-in for {results['stand_in_for']}" if results["stand_in_for"] else ""
-    rows = [row_of(key, entry, results["quick"]) for key, entry in results["cells"].items()]
+    rows = _rows(results)
     body = _pivot(rows, results["quick"]) if results["shape"] == "table" else _lines(rows)
     caption = f"{results['title']} ({results['unit']}). {results['paper']}."
     versions = f"fedblocks {results['versions']['fedblocks']}, torch {results['versions']['torch']}"
     notes = [f"- {note}" for note in results["notes"]]
     head = f"### {results['recipe']}{of}"
-    return "\n".join([head, "", caption, "", *body, "", *notes, "", f"Made with {versions}.", ""])
+    picture = [f"![{results['title']}](_static/{chart_name(results)})", ""]
+    drawn = picture if _has_chart(results) else []
+    made = f"Made with {versions}, {_cost(results)}."
+    return "\n".join([head, "", caption, "", *body, "", *drawn, *notes, "", made, ""])
+
+
+def _cost(results: dict[str, Any]) -> str:
+    """How long all stored runs of a table took, and on what."""
+    entries = results["cells"].values()
+    runs = [run for entry in entries for run in (*entry["tuning"], *entry["seeds"].values())]
+    minutes = sum(run["seconds"] for run in runs) / 60
+    done = sum(bool(entry["seeds"]) for entry in entries)
+    devices = " and ".join(results["devices"])
+    return f"{done} of {len(entries)} cells, {minutes:.1f} minutes of {devices}"
 
 
 def _pivot(rows: list[Row], quick: bool) -> list[str]:
