@@ -342,6 +342,14 @@ def accuracy_from(row: dict[str, Any]) -> str:
     return f"{100 * row['mean']:.1f}" + (f" ({mean:+.1f} ± {half:.1f})" if half else "")
 
 
+def with_new_clients(text: str) -> str:
+    """The page of results with the study of new clients before what is scaled down."""
+    from cold_start_table import section
+
+    full, title, quick = text.partition("## Scaled down")
+    return full + section(STUDY.parent / "cold-start.json") + "\n" + title + quick
+
+
 def with_reactions(text: str) -> str:
     """The page on adapters with the study of reactions, and how long its rounds take."""
     from reactions.table import bench_section, section
@@ -368,7 +376,7 @@ def pages() -> dict[Path, str]:
     found[architecture] = with_starts(architecture.read_text())
     charts = reproduction_charts(STUDY.parent)
     reproduced = {PAGES.parent / "_static" / name: chart for name, chart in charts.items()}
-    reproduced[PAGES.parent / "reproduction.md"] = reproduction_page(STUDY.parent)
+    reproduced[PAGES.parent / "reproduction.md"] = with_new_clients(reproduction_page(STUDY.parent))
     stored = json.dumps(default_runs(), indent=1) + "\n"
     tested = {PAGES.parent / "suite.md": suite.suite_page(STUDY.parent), DEFAULT_RUNS: stored}
     speed = PAGES.parent / "speed.md"
