@@ -50,6 +50,23 @@ def test_a_table_has_settings_side_by_side_and_a_figure_a_line_for_each_point(
         "71.00 ± 12.71 (published 71.50, within noise) | 61.00 (published 60.00, 1 seed: "
         "noise unknown)"
     )
+    assert "ours minus published" not in text  # one method with a number is no pattern
     assert f"| fedavg | {first} |" in text and "| local | - | - |" in text
     assert "### x-figure2-own, a stand-in for x-figure2" in text and "| a/8 | 5.00 | 1 |" in text
     assert text.index("x-table1") < text.index("## Scaled down") < text.index("x-figure2-own")
+
+
+def test_a_shift_that_all_methods_share_is_named(tmp_path: Path) -> None:
+    # 71 - 71.5 and 61 - 64: -0.5 and -3
+    cells = {
+        "a/fedavg": {"published": 71.5, "tuning": [], "seeds": seeds(70.0, 72.0)},
+        "a/local": {"published": 64.0, "tuning": [], "seeds": seeds(61.0)},
+        "b/local": {"published": None, "tuning": [], "seeds": seeds(61.0)},
+    }
+    table = {"recipe": "x-table1", "title": "A table", "shape": "table", "quick": False, **HEAD}
+    (tmp_path / "x.json").write_text(json.dumps({**table, "cells": cells}))
+    text = reproduction_page(tmp_path)
+    words = "a: ours minus published is -1.8 on average over 2 methods, from -3.0 to -0.5."
+    assert f"- {words}" in text and "- b: ours" not in text
+    assert "3 of 3 cells, 0.1 minutes of cpu." in text  # four runs of a second
+    assert "![A table](_static/reproduction-x-table1.svg)" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedblocks.recipes.chart import chart_of
@@ -91,8 +92,25 @@ def section(results: dict[str, Any]) -> str:
     head = f"### {results['recipe']}{of}"
     picture = [f"![{results['title']}](_static/{chart_name(results)})", ""]
     drawn = picture if _has_chart(results) else []
-    made = f"Made with {versions}, {_cost(results)}."
-    return "\n".join([head, "", caption, "", *body, "", *drawn, *notes, "", made, ""])
+    origin = f"Made with {versions}, {_cost(results)}."
+    shifts = _shifts(rows) if _has_chart(results) else []
+    return "\n".join([head, "", caption, "", *body, "", *drawn, *shifts, *notes, "", origin, ""])
+
+
+def _shifts(rows: list[Row]) -> list[str]:
+    """How far ours are from the published numbers of a setting, all methods together: a shift that
+    all have in common, Local too, comes from data or training rather than from a method.
+    """
+    known = [row for row in rows if row["difference"] is not None]
+    by_setting: dict[str, list[float]] = {}
+    for row in known:
+        by_setting.setdefault(row["name"].partition("/")[0], []).append(row["difference"])
+    return [
+        f"- {setting}: ours minus published is {fmean(gaps):+.1f} on average over {len(gaps)} "
+        f"methods, from {min(gaps):+.1f} to {max(gaps):+.1f}."
+        for setting, gaps in by_setting.items()
+        if len(gaps) > 1
+    ]
 
 
 def _cost(results: dict[str, Any]) -> str:
