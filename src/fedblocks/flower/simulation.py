@@ -13,7 +13,7 @@ from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.federation import Choices, deal_out, interruption, job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.server.jobs import add_job
+from fedblocks.flower.server.jobs import add_job, command_for
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult
@@ -75,6 +75,7 @@ def simulate(
         with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as processes:
             on_note(Note(f"starting Ray and {len(held)} nodes"))
             processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
-            return watch(path, on_round, on_note, processes.check)
+            again = command_for(server, path)
+            return watch(path, on_round, on_note, processes.check, again)
     except KeyboardInterrupt as error:
         raise interruption(path, "simulate") from error

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, error_of
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import private_folder
-from fedblocks.flower.server.jobs import ServerJob, load_job
+from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
 from fedblocks.flower.wire.sampling_check import check_sampling
@@ -106,7 +106,8 @@ def local(
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
-            return watch(path, on_round, on_note, lambda: _tend(processes, server, name, tell))
+            tend = lambda: _tend(processes, server, name, tell)
+            return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise
     except KeyboardInterrupt as error:
@@ -172,12 +173,11 @@ def check_job(server: Path, name: str) -> None:
     """
     record = load_job(server, name)
     if record.status == "failed":
-        raise UserError(record.reason, f"see {server / 'logs' / 'superexec.log'}")
+        fix = f"see {server / 'logs' / 'superexec.log'}"
+        raise error_of(record.exit_code, record.reason, fix)
     if record.status == "stopped":
-        path = record.job.folder
-        raise Interrupted(
-            "the run was stopped", f"go on with: fedblocks federation run {path} --server {server}"
-        )
+        fix = f"go on with: {command_for(server, record.job.folder)}"
+        raise Interrupted("the run was stopped", fix)
 
 
 def go_on(
@@ -189,7 +189,8 @@ def go_on(
     running.enrol(host, server, lambda text: on_note(Note(text)))
     job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
     try:
-        return watch(path, on_round, on_note, lambda: check_job(server, job))
+        tend = lambda: check_job(server, job)
+        return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise
     except KeyboardInterrupt as error:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedblocks.core.errors import RunFolderError, UserError, count_of
+from fedblocks.core.errors import RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
@@ -187,4 +187,5 @@ def adapt(
                 tell(row["text"])
     if record.status != "finished":
         said = record.reason or record.status
-        raise UserError(f"no models were given: {said}", f"see {server / 'logs' / 'superexec.log'}")
+        fix = f"see {server / 'logs' / 'superexec.log'}"
+        raise error_of(record.exit_code, f"no models were given: {said}", fix)
