@@ -122,6 +122,7 @@ class Service:
             share=job.share,
             unseen=prepared.unseen,
             task=data.task,
+            turned_away=registry.turned_away,
         )
         command = command_for(server, folder.path)
         return Service(job, folder, prepared, side, registry, command)
