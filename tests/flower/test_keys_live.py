@@ -23,6 +23,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
+from fedblocks.flower.hosts.server_host import status_of
 from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 
@@ -96,6 +97,8 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     node, other = node_of(federation, one), node_of(federation, two)
     assert node and other and said == ["enrolling one, two"]
     assert is_heard(federation, one, node) and not is_heard(federation, one, other)
+    shown = {(row["name"], row["status"], row["id"]) for row in status_of(federation.server)[3:]}
+    assert shown == {("one", "online", str(node)), ("two", "online", str(other))}
 
     key_table.revoke(federation.server, "two")
     server.follow(processes)

@@ -10,12 +10,13 @@ from typing import Any
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError, error_of
+from fedblocks.flower.client.data_paths import start_paths_at
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.setup import node_name, set_up
-from fedblocks.flower.keys.private_files import private_folder
+from fedblocks.flower.keys.private_files import hold_server_folder, private_folder
 from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
@@ -99,7 +100,12 @@ def local(
     held = deal_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
-        with ended_politely(), ProcessGroup(base / "logs", variables) as processes:
+        with (
+            ended_politely(),
+            hold_server_folder(server),
+            ProcessGroup(base / "logs", variables) as processes,
+        ):
+            forget_connections(server)
             host = running.start_server(processes, server, tell)
             for node in held:
                 start_client(processes, base / node, node)
@@ -130,7 +136,6 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
     clients out to them.
     """
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
-        _forget_connections(base / "server")
         return sorted(ServerHost.read(base / "server").clients)
     with RunFolder.open(path) as folder:
         config = config_of(folder)
@@ -144,7 +149,7 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
         port,
         launch.free_port(),
         insecure=insecure,
-        data=config.resolved()["data"],
+        data=start_paths_at(Path.cwd(), config.resolved()["data"]),
         device=str(device_of(config)[0]),
         pictures=True,
     )
@@ -153,9 +158,9 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
     return sorted(held)
 
 
-def _forget_connections(server: Path) -> None:
+def forget_connections(server: Path) -> None:
     """Remove Flower's table, which would say for a minute that nodes are connected that
-    have ended.
+    have ended, and jobs that nobody works on; the folder must be held.
     """
     for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
         stale.unlink()

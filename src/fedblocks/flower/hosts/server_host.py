@@ -77,10 +77,9 @@ def status_of(folder: Path) -> list[dict[str, object]]:
     """
     launch.need_flower()
     host = ServerHost.read(folder)
-    nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
     rows: list[dict[str, object]] = [
-        {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")}
-        for node in nodes
+        {"what": "node", "name": name, "status": status, "id": number}
+        for name, status, number in running.list_nodes(host, folder)
     ]
     jobs = all_jobs(folder)
     last_ended = [record for record in jobs if record.is_over][-1:]
