@@ -60,9 +60,10 @@ def test_a_job_that_cannot_write_to_its_run_folder_says_how_it_failed(
     job = add_job(tmp_path, job_for(path, "f", kind="train", seconds=1.0, patience=1.0)).name
     with pytest.raises(UserError), working_on(tmp_path, job):
         raise cause
-    with pytest.raises(type(cause), match=cause.message) as caught:
+    with pytest.raises(type(cause)) as caught:
         check_job(tmp_path, job)
-    assert caught.value.exit_code == cause.exit_code
+    assert (caught.value.exit_code, caught.value.message) == (cause.exit_code, cause.message)
+    assert caught.value.fix == (cause.fix or f"see {tmp_path / 'logs' / 'superexec.log'}")
 
 
 def test_a_run_is_continued_by_the_command_that_began_it(path: Path, tmp_path: Path) -> None:

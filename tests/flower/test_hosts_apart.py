@@ -208,7 +208,7 @@ def test_new_clients_are_told_of_their_models_only(
                     run.store.note(text)
         over = len(looks) == 2
         record = {"name": name, "is_over": over, "status": ending, "reason": "no room"}
-        return SimpleNamespace(**record, exit_code=RunFolderError.exit_code)
+        return SimpleNamespace(**record, fix="", exit_code=RunFolderError.exit_code)
 
     monkeypatch.setattr(server_host, "load_job", load)
     monkeypatch.setattr(server_host.time, "sleep", looks.append)

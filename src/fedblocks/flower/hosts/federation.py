@@ -178,7 +178,7 @@ def check_job(server: Path, name: str) -> None:
     """
     record = load_job(server, name)
     if record.status == "failed":
-        fix = f"see {server / 'logs' / 'superexec.log'}"
+        fix = record.fix or f"see {server / 'logs' / 'superexec.log'}"
         raise error_of(record.exit_code, record.reason, fix)
     if record.status == "stopped":
         fix = f"go on with: {command_for(server, record.job.folder)}"

@@ -114,7 +114,8 @@ def _describe(record: JobRecord) -> dict[str, object]:
         with RunFolder.open(Path(record.job.folder)) as run:
             done = f", {count_of(run.store.last_round() or 0, 'round')}"
     except UserError:
-        done = ", its folder is gone"
+        is_there = Path(record.job.folder).is_dir()
+        done = ", its record cannot be read" if is_there else ", its folder is gone"
     why = f": {record.reason}" if record.reason else ""
     return {
         "what": record.job.kind,
@@ -186,5 +187,5 @@ def adapt(
                 tell(row["text"])
     if record.status != "finished":
         said = record.reason or record.status
-        fix = f"see {server / 'logs' / 'superexec.log'}"
+        fix = record.fix or f"see {server / 'logs' / 'superexec.log'}"
         raise error_of(record.exit_code, f"no models were given: {said}", fix)

@@ -57,6 +57,7 @@ class JobRecord(BaseModel):
     flower_run: str = ""  # the number that Flower gave it last
     submissions: int = 0
     reason: str = ""  # why it failed
+    fix: str = ""  # what to do about that
     exit_code: int = UserError.exit_code  # of the command that waits for it, if it failed
 
     @property
@@ -120,11 +121,18 @@ def working_on(server: Path, name: str) -> Iterator[ServerJob]:
             yield record.job
         except Exception as error:
             if not load_job(server, name).is_over:  # it was not stopped meanwhile
-                code = getattr(error, "exit_code", UserError.exit_code)
-                reason = str(error)[:1000]
-                update_job(server, name, status="failed", reason=reason, exit_code=code)
+                update_job(server, name, status="failed", **_cause(error))
             raise
         update_job(server, name, status="finished")
+
+
+def _cause(error: Exception) -> dict[str, Any]:
+    """Return why a job failed, as its record keeps it."""
+    if isinstance(error, UserError):
+        message, fix, code = error.message, error.fix, error.exit_code
+    else:
+        message, fix, code = str(error), "", UserError.exit_code
+    return {"reason": message[:1000], "fix": fix[:1000], "exit_code": code}
 
 
 def is_worked_on(server: Path, name: str) -> bool:
