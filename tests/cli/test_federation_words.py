@@ -53,7 +53,7 @@ def heard(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         SimpleNamespace(job=SimpleNamespace(kind=kind, folder="R")) for kind in ("train", "give")
     ]
     note(server_host, "stop_jobs", lambda: jobs)
-    rows = [{"what": "node", "name": "7", "status": "online"}]
+    rows = [{"what": "node", "name": "ward-a", "status": "online", "id": "7"}]
     note(server_host, "status_of", lambda: rows)
     return calls
 
@@ -118,10 +118,10 @@ def test_a_host_runs_in_its_folder(
 
 def test_status_is_a_table(fedblocks: Any, heard: list[Any], tmp_path: Path) -> None:
     assert fedblocks("federation", "status", "there", "--json").json == [
-        {"what": "node", "name": "7", "status": "online"}
+        {"what": "node", "name": "ward-a", "status": "online", "id": "7"}
     ]
     shown = fedblocks("federation", "status", "there").out
-    assert "online" in shown and "status" in shown
+    assert "ward-a" in shown and "online" in shown and "status" in shown
     assert [values for _, values, _ in heard] == [(tmp_path / "there",)] * 2
 
 

@@ -103,7 +103,11 @@ class Deployed:
 
     def finish(self, path: Path) -> RunResult:
         return watch(
-            path, lambda done: print(done.line()), lambda note: print(note.text), self.tend
+            path,
+            lambda done: print(done.line()),
+            lambda note: print(note.text),
+            self.tend,
+            "fedblocks federation run",
         )
 
     def personal(self, path: Path, client: int) -> Path:

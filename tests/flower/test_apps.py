@@ -276,7 +276,7 @@ def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> Non
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
     registry = heard(federation)
     assert set(registry.members) == set(registry.nodes) == {1, 5} and len(registry.refused) == 4
-    assert registry.refused[101] == "client 1 is there already"
+    assert registry.refused[101] == "duplicate: client 1 is there already"
 
 
 def test_a_node_speaks_for_the_clients_of_its_own_key_only(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
             lambda round_done: None,
             lambda note: None,
             lambda: check_job(deployed.server, train),
+            "fedblocks federation run",
         )
     deployed.tend()
     assert (

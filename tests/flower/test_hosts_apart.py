@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedblocks import read_config
@@ -13,7 +15,8 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower import simulation
 from fedblocks.flower.client import host as client_host
 from fedblocks.flower.hosts import federation, launch, running, server_host
-from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.folders import ClientHost, ServerHost
+from fedblocks.flower.keys.private_files import hold_server_folder
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note, RoundRecord
 
@@ -96,28 +99,61 @@ def test_clients_are_dealt_out_in_turn_with_their_numbers_of_examples(
     sizes = data.train.sizes.tolist()
     wanted = [sizes[0] + sizes[2] + sizes[4], sizes[1] + sizes[3]]
     assert [host.examples[name] for name in sorted(host.examples)] == wanted
-    (server / "flower.db").write_text("")
-    (server / "flower.db-wal").write_text("")
     again = federation.deal_out(path, server.parent, 7, 1, insecure=True)  # it goes on as it was
-    assert again == sorted(host.clients) and not list(server.glob("flower.db*"))
+    assert again == sorted(host.clients)
+
+
+def test_the_paths_of_a_configuration_stay_those_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    users = np.repeat(["a", "b"], 20)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(40, 3)), y=np.arange(40) % 2, user=users)
+    monkeypatch.chdir(tmp_path)
+    change = 'data={name = "npz", partition = {name = "by_user"}, options = {path = "d.npz"}}'
+    path = federation.new_run(read_config("digits-fedavg", [change]), tmp_path / "run", [])
+    federation.deal_out(path, path / "federation", 2, 4321, insecure=True)
+    client = ClientHost.read(path / "federation" / "client-000")
+    assert client.data["options"]["path"] == str(tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("kind", ["local", "simulate"])
+def test_a_federation_on_this_machine_is_not_started_twice_in_one_folder(
+    kind: str, path: Path, server: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "need_ray", lambda: None)
+    (server / "flower.db").write_text("of the first")
+    play = {
+        "local": lambda: federation.local(path, 2, TERMS, print, print),
+        "simulate": lambda: simulation.simulate(
+            path, 2, TERMS, print, print, cpus=1.0, gpus=0.0, address=None
+        ),
+    }
+    with (
+        hold_server_folder(server),  # by the first
+        pytest.raises(UserError, match=rf"\(process {os.getpid()}\) already works in"),
+    ):
+        play[kind]()
+    assert started == [] and (server / "flower.db").read_text() == "of the first"
 
 
 def test_a_local_federation_starts_a_server_its_nodes_and_a_job(
     path: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation.deal_out(path, path / "federation", 2, 4321, insecure=True)
+    (path / "federation" / "server" / "flower.db-wal").write_text("of an earlier time")
     tended: list[Any] = []
     monkeypatch.setattr(running, "start_server", lambda g, folder, tell: ServerHost.read(folder))
     monkeypatch.setattr(running, "look_after", lambda g, folder, tell: tended.append(folder))
     monkeypatch.setattr(federation, "check_job", lambda folder, name: tended.append(name))
     monkeypatch.setattr(federation, "start_client", lambda g, folder, name: tended.append(name))
     monkeypatch.setattr(
-        federation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+        federation, "watch", lambda path, on_round, on_note, tend, command: (tend(), path)[1]
     )
     note = lambda note: said.append(note.text)
     ended = federation.local(path, 2, TERMS, lambda done: None, note)
     server = path / "federation" / "server"
-    assert ended == path
+    assert ended == path and not list(server.glob("flower.db*"))
     group, job, last = started
     assert group[1] == path / "federation" / "logs" and last == "ended"
     assert group[2][launch.SERVER] == str(server)
@@ -132,7 +168,7 @@ def test_a_run_on_a_server_is_watched_until_one_stops_watching(
     looked: list[Any] = []
     monkeypatch.setattr(federation, "check_job", lambda folder, name: looked.append((folder, name)))
     monkeypatch.setattr(
-        federation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+        federation, "watch", lambda path, on_round, on_note, tend, command: (tend(), path)[1]
     )
     note = lambda note: said.append(note.text)
     assert federation.go_on(server, path, TERMS, lambda done: None, note) == path
@@ -171,7 +207,8 @@ def test_new_clients_are_told_of_their_models_only(
                 for text in ("client 3 has its model", "client 31 has its model", "other"):
                     run.store.note(text)
         over = len(looks) == 2
-        return SimpleNamespace(name=name, is_over=over, status=ending, reason="no room")
+        record = {"name": name, "is_over": over, "status": ending, "reason": "no room"}
+        return SimpleNamespace(**record, fix="", exit_code=RunFolderError.exit_code)
 
     monkeypatch.setattr(server_host, "load_job", load)
     monkeypatch.setattr(server_host.time, "sleep", looks.append)
@@ -179,7 +216,7 @@ def test_new_clients_are_told_of_their_models_only(
     if ending == "finished":
         server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
     else:
-        with pytest.raises(UserError, match="no models were given: no room"):
+        with pytest.raises(RunFolderError, match="no models were given: no room"):
             server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
     assert said == ["enrol server", "client 3 has its model"] and looks == [server_host.TEND] * 2
     (_, folder, job) = started[-1]
@@ -229,7 +266,7 @@ def test_a_simulation_starts_one_process_with_all_it_needs(
 ) -> None:
     monkeypatch.setattr(simulation, "need_ray", lambda: None)
     monkeypatch.setattr(
-        simulation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+        simulation, "watch", lambda path, on_round, on_note, tend, command: (tend(), path)[1]
     )
     note = lambda note: said.append(note.text)
     options = {"cpus": 0.5, "gpus": 0.25, "address": "there"}

@@ -278,19 +278,20 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
     assert any(note.startswith(f"client {unseen} has its model") for note in notes)
 
 
-def test_status_shows_all_jobs_that_are_not_over(host: Host, flower: Flower) -> None:
+def test_status_shows_nodes_and_all_jobs_that_are_not_over(
+    host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train = submitted(host, "train")
     submitted(host, "adapt", clients=(5,))
     with pytest.raises(UserError), working_on(host.server, train.name):
         raise UserError("no space", "")
     again = submitted(host, "train")
     begin(host, again)
-    rows = [
-        (row["what"], row["status"])
-        for row in hosting.status_of(host.server)
-        if row["what"] != "node"
-    ]
-    assert rows[1:] == [
+    online = [("ward-a", "online", "17")]
+    monkeypatch.setattr(running, "list_nodes", lambda server_host, folder: online)
+    _, node, *jobs = hosting.status_of(host.server)
+    assert node == {"what": "node", "name": "ward-a", "status": "online", "id": "17"}
+    assert [(row["what"], row["status"]) for row in jobs] == [
         ("train", "failed, 0 rounds: no space"),
         ("adapt", "submitted, 0 rounds"),
         ("train", "running, 0 rounds"),

@@ -152,8 +152,9 @@ def test_names_keys_and_numbers_stand_for_one_client_each(
     folder, other = federation.enrolled("one", 0), federation.joined("two", 1)
     (tmp_path / "three.pub").write_bytes((folder / "one.pub").read_bytes())
     (tmp_path / "one.pub").write_bytes((other / "two.pub").read_bytes())
-    with pytest.raises(UserError, match="is enrolled already, as one"):
+    with pytest.raises(UserError, match="is enrolled already, as one") as known:
         key_table.enrol(federation.server, tmp_path / "three.pub", [1])
+    assert known.value.fix.startswith("keep the name one")
     with pytest.raises(UserError, match="the name one is taken by another key"):
         key_table.enrol(federation.server, tmp_path / "one.pub", [1])
     with pytest.raises(UserError, match="client 0 is taken by the key one") as raised:
@@ -169,10 +170,16 @@ def test_names_keys_and_numbers_stand_for_one_client_each(
             ServerHost.read(tmp_path / "by-hand")
 
 
-def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federation) -> None:
+def test_the_same_key_is_enrolled_again_for_other_numbers_only_if_the_operator_says_so(
+    federation: Federation,
+) -> None:
     folder = federation.enrolled("one", 0)
     since = federation.host.since
-    key_table.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
+    with pytest.raises(UserError, match="one is enrolled already, for client 0") as raised:
+        key_table.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
+    assert "--move" in raised.value.fix
+    assert federation.host.clients == {"one": (0,)} and federation.host.examples == {}
+    key_table.enrol(federation.server, folder / "one.pub", [5, 2], 1200, move=True)
     assert federation.host.clients == {"one": (2, 5)} and federation.host.examples == {"one": 1200}
     assert federation.host.since == since and since.keys() == {"one"}
 

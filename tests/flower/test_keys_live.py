@@ -23,6 +23,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
+from fedblocks.flower.hosts.server_host import status_of
 from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
-def speaking(federation: Federation, folder: Path) -> Iterator[Any]:
+def speaking(federation: Federation, folder: Path, at: str = "") -> Iterator[Any]:
     """A client of Flower's protocol with the key of a folder."""
     key = keys.read_private(folder / "client.key")
     trusted = (folder / "ca.crt").read_bytes()
@@ -41,7 +42,7 @@ def speaking(federation: Federation, folder: Path) -> Iterator[Any]:
         NodeAuthHttpInterceptor(key, key.public_key()),
     ]
     with FleetHttpClient.from_server_address(
-        federation.at, False, trusted, interceptors=checks
+        at or federation.at, False, trusted, interceptors=checks
     ) as client:
         yield client
 
@@ -60,9 +61,9 @@ def node_of(federation: Federation, folder: Path) -> int | None:
             return None
 
 
-def is_heard(federation: Federation, folder: Path, node: int) -> bool:
-    """Whether a client that was let in may still speak."""
-    with speaking(federation, folder) as client:
+def is_heard(federation: Federation, folder: Path, node: int, at: str = "") -> bool:
+    """Whether a client that was let in may still speak, at the gateway or elsewhere."""
+    with speaking(federation, folder, at) as client:
         beat = SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=30.0)
         try:
             return bool(client.SendNodeHeartbeat(beat).success)
@@ -96,9 +97,15 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     node, other = node_of(federation, one), node_of(federation, two)
     assert node and other and said == ["enrolling one, two"]
     assert is_heard(federation, one, node) and not is_heard(federation, one, other)
+    shown = {(row["name"], row["status"], row["id"]) for row in status_of(federation.server)[3:]}
+    assert shown == {("one", "online", str(node)), ("two", "online", str(other))}
 
     key_table.revoke(federation.server, "two")
+    inside = f"127.0.0.1:{federation.host.inner_port}"
+    assert not is_heard(federation, two, other)  # the gateway reads who is enrolled
+    assert is_heard(federation, two, other, inside)  # without it, and before Flower is told
     server.follow(processes)
+    assert not is_heard(federation, two, other, inside)
     assert is_heard(federation, one, node) and not is_heard(federation, two, other)
     assert node_of(federation, two) is None
 

@@ -175,14 +175,28 @@ def test_a_full_disk_of_the_server_ends_the_run_with_its_reason_and_it_goes_on_l
     assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
 
 
+def test_a_moved_run_folder_names_the_command_that_continues_the_run(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"rounds": 2})
+
+    def move(node: int, answer: Any) -> Any:
+        if answer.metadata.message_type == "train" and host.path.exists():
+            host.path.rename(tmp_path / "elsewhere")
+        return answer
+
+    with pytest.raises(RunFolderError, match="was moved") as caught:
+        host.serve(move)
+    command = f"fedblocks federation run {host.path} --server {tmp_path / 'f' / 'server'}"
+    assert f"move it back, then: {command};" in caught.value.fix
+
+
 def test_more_clients_are_asked_than_needed_and_the_slow_ones_not_waited_for(
     tmp_path: Path,
 ) -> None:
     silent: Meddle = lambda node, answer: (
-        None if node == 105 and answer.metadata.message_type == "train" else answer
+        None if node == 105 and answer.metadata.group_id in ("0", "1") else answer
     )
     host = Host(tmp_path, {"cohort": {"size": 4}, "rounds": 2, "evaluation": {"every": 50}})
-    host.serve(silent, more=1.5, minimum=0.5, seconds=3.0)
+    host.serve(silent, more=1.5, minimum=0.5, seconds=250.0)  # nobody waits for so long
     assert load_run(host.path).rounds == 2
     assert [row["clients"] for row in host.rows("SELECT clients FROM rounds")] == [6, 6]
     late = host.rows("SELECT DISTINCT reason FROM refusals")

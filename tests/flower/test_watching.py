@@ -38,7 +38,8 @@ def put(path: Path, status: Status) -> None:
 def seen(path: Path, tend: Callable[[], object]) -> tuple[list[int], list[str]]:
     rounds: list[int] = []
     notes: list[str] = []
-    watch(path, lambda done: rounds.append(done.round), lambda note: notes.append(note.text), tend)
+    on_round, on_note = lambda done: rounds.append(done.round), lambda note: notes.append(note.text)
+    watch(path, on_round, on_note, tend, "fedblocks federation local")
     return rounds, notes
 
 

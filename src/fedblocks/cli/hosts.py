@@ -62,13 +62,11 @@ def stop(
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import stop_jobs
+        from fedblocks.flower.server.jobs import command_for
 
         for record in stop_jobs(folder.resolve(), None if run is None else run.resolve()):
             if record.job.kind == "train":
-                say(
-                    f"stopped; go on with: fedblocks federation run {record.job.folder} --server "
-                    f"{folder}"
-                )
+                say(f"stopped; go on with: {command_for(folder, record.job.folder)}")
             else:
                 say(f"stopped giving models of {record.job.folder}")
 

@@ -122,6 +122,9 @@ def enrol(
             "--replace", metavar="NAME", help="Name of a lost key, which this one replaces."
         ),
     ] = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Give an enrolled key other client numbers.")
+    ] = False,
 ) -> None:
     """Enrol a client by its public key; the server may be running."""
 
@@ -135,14 +138,14 @@ def enrol(
         rotates = file.suffix == ".json"
         if (rotates or replace) and (numbers or examples):
             wrong = "a new key takes over the client numbers and examples of the old one"
-            fix = "leave --client and --examples out; enrol NAME.pub again to change them"
+            fix = "leave --client and --examples out; to change them, enrol NAME.pub with --move"
             raise UserError(wrong, fix)
         if replace:
             name = registry.replace(server, replace, file)
         elif rotates:
             name = registry.rotate(server, file)
         else:
-            name = registry.enrol(server, file, numbers or [], examples)
+            name = registry.enrol(server, file, numbers or [], examples, move=move)
         row = next(row for row in registry.table(server) if row["name"] == name)
         say(
             f"enrolled {name} for client {row['clients']}; the fingerprint of its key: "

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedblocks.core.special_files import special_kind
+
 MOST_BYTES = 2 * 2**20  # of a configuration; what Python makes of it takes up to a hundred times
 
 
 def read_text(path: Path) -> str:
     """The text of a file; OSError or ValueError if it cannot be read, or is too large."""
-    if path.exists() and not (
-        path.is_file() or path.is_dir()
-    ):  # a pipe would keep its reader waiting
-        raise ValueError("it is not a plain file")
+    if kind := special_kind(path):  # a pipe would keep its reader waiting
+        raise ValueError(f"it is {kind}, not a plain file")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     refuse_large(content)

@@ -200,8 +200,8 @@ def _are_finite(copies: Params) -> Tensor:
     """[clients]: whether a client's numbers have a finite norm, which costs a hundredth of looking
     at each of them.
 
-    A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow (in
-    float32 from 2e19 on).
+    A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow when they
+    are added up: in float32 a norm from 1.8e19 on.
     """
     if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):
         flat = [value.reshape(len(value), -1) for value in copies.values()]

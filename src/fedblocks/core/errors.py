@@ -60,6 +60,14 @@ class Interrupted(Explained, KeyboardInterrupt):
     exit_code = 130
 
 
+def error_of(exit_code: int, message: str, fix: str = "") -> UserError:
+    """Return the kind of error that has an exit code: what failed in another process fails here."""
+    kinds = {
+        kind.exit_code: kind for kind in (UserError, DataError, RunFolderError, CheckpointError)
+    }
+    return kinds.get(exit_code, UserError)(message, fix)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as `did you mean "fedavg"? Or choose one of ...` for a name that does not
     exist.

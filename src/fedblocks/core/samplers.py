@@ -18,6 +18,7 @@ from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError, UserError, a_kind, nearest
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.own_code import own_code, own_name
+from fedblocks.core.special_files import refuse_special
 
 __all__ = [
     "SAMPLERS",
@@ -141,6 +142,7 @@ class TraceSampler(Checked):
 
 
 def _read_trace(path: Path) -> list[tuple[int, str]]:
+    refuse_special(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)

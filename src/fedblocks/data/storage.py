@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.special_files import refuse_special
 
 FORMAT = 1
 LARGE = 2**30  # bytes of arrays that any file may hold
@@ -57,6 +58,7 @@ def write_npz(path: str | Path, kind: str, header: dict[str, Any], arrays: Array
 
 def read_arrays(path: str | Path) -> Arrays:
     """Every array of an npz file; object arrays are refused."""
+    refuse_special(path)
     try:
         check_sizes(path)
         with np.load(path, allow_pickle=False) as file:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
+from fedblocks.core.special_files import refuse_special
 from fedblocks.data.arrays import from_numpy
 from fedblocks.data.sets.columns import Column, check_columns, inputs_of
 from fedblocks.data.sets.hugging_face import load_saved, read_data_set
@@ -133,6 +134,7 @@ def _from_csv(path: Path, columns: list[str]) -> Numbers:
     """Lines of numbers below a line of names, if there is one: then the columns that
     the model was trained on.
     """
+    refuse_special(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]

@@ -10,10 +10,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import launch
-from fedblocks.flower.hosts.federation import Choices, deal_out, interruption, job_for
+from fedblocks.flower.hosts.federation import (
+    Choices,
+    deal_out,
+    forget_connections,
+    interruption,
+    job_for,
+)
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.server.jobs import add_job
+from fedblocks.flower.keys.private_files import hold_server_folder
+from fedblocks.flower.server.jobs import add_job, command_for
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult
@@ -67,14 +74,20 @@ def simulate(
     server = base / "server"
     held = deal_out(path, base, nodes, launch.free_port(), insecure=True)
     federation = ServerHost.read(server).federation
-    job = add_job(server, job_for(path, federation, kind="train", **choices)).name
-    resources = Resources(
-        cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job
-    )
     try:
-        with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as processes:
+        with (
+            ended_politely(),
+            hold_server_folder(server),
+            ProcessGroup(base / "logs", launch.environment(server)) as processes,
+        ):
+            forget_connections(server)
+            job = add_job(server, job_for(path, federation, kind="train", **choices)).name
+            resources = Resources(
+                cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job
+            )
             on_note(Note(f"starting Ray and {len(held)} nodes"))
             processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
-            return watch(path, on_round, on_note, processes.check)
+            again = command_for(server, path)
+            return watch(path, on_round, on_note, processes.check, again)
     except KeyboardInterrupt as error:
         raise interruption(path, "simulate") from error

@@ -17,6 +17,7 @@ from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Below, Help
+from fedblocks.core.special_files import refuse_special
 from fedblocks.nets.convolutional import image_shape
 
 # Expansion, channels, blocks, stride of the first block: table 2 of the paper.
@@ -113,6 +114,7 @@ def _start(layer: nn.Module) -> None:
 
 def _load(path: Path, module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a file for all layers but the classifier, each of the right name and shape."""
+    refuse_special(path)
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:

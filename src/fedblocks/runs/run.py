@@ -136,6 +136,8 @@ def refuse_real(folder: RunFolder) -> None:
     """What clients of a real federation keep is on their disks, not in the folder."""
     if folder.store.meta(REAL) is not None:
         fix = f"go on with: fedblocks federation run {folder.path} --server FOLDER"
+        if (folder.path / "federation" / "server").is_dir():  # all of it was on this machine
+            fix = f"go on with: fedblocks federation local {folder.path}"
         raise RunFolderError(
             f"{folder.path} is a run of a real federation, whose clients hold a part of it", fix
         )

@@ -12,6 +12,7 @@ import numpy as np
 from fedblocks.core.errors import DataError, a_kind, nearest
 from fedblocks.core.options import Help
 from fedblocks.core.requirements import require_packages
+from fedblocks.core.special_files import refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
@@ -46,6 +47,7 @@ def load_saved(path: str, part: str) -> Any:
     if not Path(path).is_dir():
         fix = "name a folder that save_to_disk wrote; for one of the hub give load_dataset(...)"
         raise DataError(f"{path} is not a folder", fix)
+    refuse_special(path)
     try:
         data = import_module("datasets").load_from_disk(path)
     except Exception as error:  # whatever a damaged folder leads to

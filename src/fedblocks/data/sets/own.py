@@ -14,6 +14,7 @@ import torch
 
 from fedblocks.core.errors import DataError, count_of, nearest
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.core.special_files import refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
@@ -82,6 +83,7 @@ def class_folders(folder: Path, by_user: bool) -> list[str]:
 
 def image(file: Path, side: int | None) -> Bytes:
     """An image as [height, width, 3], resized if a side is given."""
+    refuse_special(file)
     pixels = picture(file.read_bytes(), str(file))
     return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
 
@@ -149,6 +151,7 @@ def number_targets(
 
 def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     """Column names and rows of a CSV file, which must all have the same number of fields."""
+    refuse_special(path)
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             first, *lines = [line for line in csv.reader(file) if line] or [[]]

@@ -11,6 +11,7 @@ import numpy as np
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
 from fedblocks.core.requirements import require_packages
+from fedblocks.core.special_files import refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
@@ -75,6 +76,7 @@ def _open(path: str) -> Any:
     require_packages("a parquet file", "parquet", "pyarrow")
     if not Path(path).exists():
         raise DataError(f"{path} does not exist", "check the path")
+    refuse_special(path)
     try:
         return import_module("pyarrow.dataset").dataset(path, format="parquet")
     except Exception as error:

@@ -24,6 +24,7 @@ from fedblocks.core.task import Task
 from fedblocks.data.federation import IGNORE, Federation
 from fedblocks.data.targets import refuse_partly_known
 from fedblocks.engines.devices import find_device
+from fedblocks.flower.client.data_paths import start_paths_at
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.side import ClientSide
@@ -118,7 +119,8 @@ def _names_a_file(option: Option) -> bool:
 
 def data_of(host: ClientHost, folder: Path, task: Mapping[str, Any] | None = None) -> Federation:
     """Read the data of a machine's clients, in their order, as `client.toml` says, for a task."""
-    table = {"rounds": 1, "data": host.data, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
+    own = start_paths_at(folder, host.data)
+    table = {"rounds": 1, "data": own, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
     chosen = dict(task or host.task)
     table |= {"task": chosen} if chosen else {}
     federation = federation_of(Config.of(table, Source(str(folder / "client.toml"))))

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, error_of
+from fedblocks.flower.client.data_paths import start_paths_at
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.setup import node_name, set_up
-from fedblocks.flower.keys.private_files import private_folder
-from fedblocks.flower.server.jobs import ServerJob, load_job
+from fedblocks.flower.keys.private_files import hold_server_folder, private_folder
+from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
 from fedblocks.flower.wire.sampling_check import check_sampling
@@ -99,14 +100,20 @@ def local(
     held = deal_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
-        with ended_politely(), ProcessGroup(base / "logs", variables) as processes:
+        with (
+            ended_politely(),
+            hold_server_folder(server),
+            ProcessGroup(base / "logs", variables) as processes,
+        ):
+            forget_connections(server)
             host = running.start_server(processes, server, tell)
             for node in held:
                 start_client(processes, base / node, node)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
-            return watch(path, on_round, on_note, lambda: _tend(processes, server, name, tell))
+            tend = lambda: _tend(processes, server, name, tell)
+            return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise
     except KeyboardInterrupt as error:
@@ -129,7 +136,6 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
     clients out to them.
     """
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
-        _forget_connections(base / "server")
         return sorted(ServerHost.read(base / "server").clients)
     with RunFolder.open(path) as folder:
         config = config_of(folder)
@@ -143,7 +149,7 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
         port,
         launch.free_port(),
         insecure=insecure,
-        data=config.resolved()["data"],
+        data=start_paths_at(Path.cwd(), config.resolved()["data"]),
         device=str(device_of(config)[0]),
         pictures=True,
     )
@@ -152,9 +158,9 @@ def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fal
     return sorted(held)
 
 
-def _forget_connections(server: Path) -> None:
+def forget_connections(server: Path) -> None:
     """Remove Flower's table, which would say for a minute that nodes are connected that
-    have ended.
+    have ended, and jobs that nobody works on; the folder must be held.
     """
     for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
         stale.unlink()
@@ -172,12 +178,11 @@ def check_job(server: Path, name: str) -> None:
     """
     record = load_job(server, name)
     if record.status == "failed":
-        raise UserError(record.reason, f"see {server / 'logs' / 'superexec.log'}")
+        fix = record.fix or f"see {server / 'logs' / 'superexec.log'}"
+        raise error_of(record.exit_code, record.reason, fix)
     if record.status == "stopped":
-        path = record.job.folder
-        raise Interrupted(
-            "the run was stopped", f"go on with: fedblocks federation run {path} --server {server}"
-        )
+        fix = f"go on with: {command_for(server, record.job.folder)}"
+        raise Interrupted("the run was stopped", fix)
 
 
 def go_on(
@@ -189,7 +194,8 @@ def go_on(
     running.enrol(host, server, lambda text: on_note(Note(text)))
     job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
     try:
-        return watch(path, on_round, on_note, lambda: check_job(server, job))
+        tend = lambda: check_job(server, job)
+        return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise
     except KeyboardInterrupt as error:

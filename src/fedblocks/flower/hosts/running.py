@@ -81,6 +81,25 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
             control.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
 
 
+def list_nodes(host: ServerHost, folder: Path) -> list[tuple[str, str, str]]:
+    """Return the machines that Flower knows: the name that each one's key is enrolled under, its
+    status, and Flower's number.
+    """
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    from fedblocks.flower.keys.client_keys import public_key
+
+    enrolled = [] if host.insecure else [*host.clients]
+    names = {public_key(folder / "clients" / f"{name}.pub"): name for name in enrolled}
+    with _control(host, folder) as control:
+        nodes = [*control.ListNodes(ListNodesRequest()).nodes_info]
+    return [
+        (names.get(bytes(node.public_key), f"node {node.node_id}"), node.status, str(node.node_id))
+        for node in nodes
+        if node.status != "unregistered"
+    ]
+
+
 @contextmanager
 def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     """Open the SuperLink's interface for commands, on this machine."""
@@ -94,7 +113,7 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
         yield control
     except (HTTPError, ValueError) as error:
         raise UserError(
-            f"Flower's table of keys was not changed: {error}", "see that the server is running"
+            f"Flower's table of keys cannot be used: {error}", "see that the server is running"
         ) from error
     finally:
         control.close()

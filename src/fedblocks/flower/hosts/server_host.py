@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedblocks.core.errors import RunFolderError, UserError, count_of
+from fedblocks.core.errors import RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
@@ -77,10 +77,9 @@ def status_of(folder: Path) -> list[dict[str, object]]:
     """
     launch.need_flower()
     host = ServerHost.read(folder)
-    nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
     rows: list[dict[str, object]] = [
-        {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")}
-        for node in nodes
+        {"what": "node", "name": name, "status": status, "id": number}
+        for name, status, number in running.list_nodes(host, folder)
     ]
     jobs = all_jobs(folder)
     last_ended = [record for record in jobs if record.is_over][-1:]
@@ -115,7 +114,8 @@ def _describe(record: JobRecord) -> dict[str, object]:
         with RunFolder.open(Path(record.job.folder)) as run:
             done = f", {count_of(run.store.last_round() or 0, 'round')}"
     except UserError:
-        done = ", its folder is gone"
+        is_there = Path(record.job.folder).is_dir()
+        done = ", its record cannot be read" if is_there else ", its folder is gone"
     why = f": {record.reason}" if record.reason else ""
     return {
         "what": record.job.kind,
@@ -187,4 +187,5 @@ def adapt(
                 tell(row["text"])
     if record.status != "finished":
         said = record.reason or record.status
-        raise UserError(f"no models were given: {said}", f"see {server / 'logs' / 'superexec.log'}")
+        fix = record.fix or f"see {server / 'logs' / 'superexec.log'}"
+        raise error_of(record.exit_code, f"no models were given: {said}", fix)

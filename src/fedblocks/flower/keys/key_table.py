@@ -20,9 +20,16 @@ V = TypeVar("V")
 
 
 def enrol(
-    server: Path, file: Path, numbers: Sequence[int] = (), examples: int | None = None
+    server: Path,
+    file: Path,
+    numbers: Sequence[int] = (),
+    examples: int | None = None,
+    *,
+    move: bool = False,
 ) -> str:
-    """Accept a key for these clients; return its name, which is that of the file."""
+    """Accept a key for these clients; return its name, which is that of the file. A key that is
+    enrolled for others is not moved to these unless the operator says so.
+    """
     name = check_name(file.name.removesuffix(".pub"))
     key = keys.read_public(keys.content_of(file), file)
     with locked(_of_server(server)):
@@ -30,6 +37,8 @@ def enrol(
         _refuse_revoked(server, key)
         _refuse_known(server, host, key, name)
         _refuse_taken(host, name, numbers)
+        if not move:
+            _refuse_other_numbers(host, name, numbers)
         _write(server, host, name, key, numbers, examples)
     return name
 
@@ -175,7 +184,10 @@ def _refuse_known(server: Path, host: ServerHost, key: Key, name: str = "") -> N
     for other in host.clients:
         same = _stored(server, other) == key
         if same and other != name:
-            fix = "enrol a key that this client made itself; keys are not shared"
+            fix = (
+                f"keep the name {other}; if this is another client, enrol a key that it made "
+                "itself: keys are not shared"
+            )
             raise UserError(f"the key {fingerprint(key)} is enrolled already, as {other}", fix)
         if other == name and not same:
             fix = f"rename the file; or, if this is a new key of the same client: --replace {name}"
@@ -194,6 +206,16 @@ def _refuse_taken(host: ServerHost, name: str, numbers: Sequence[int]) -> None:
             raise UserError(
                 f"client {both[0]} is taken by the key {other}", f"the first free number is {free}"
             )
+
+
+def _refuse_other_numbers(host: ServerHost, name: str, numbers: Sequence[int]) -> None:
+    before = host.clients.get(name, tuple(sorted(numbers)))
+    if before != tuple(sorted(numbers)):
+        held = ", ".join(map(str, before))
+        raise UserError(
+            f"{name} is enrolled already, for client {held}",
+            "name the file of another client; or, to give this one its new number: --move",
+        )
 
 
 def _without(table: Mapping[str, V], name: str) -> dict[str, V]:

@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.storage.folder import write_atomically
 
@@ -56,6 +57,8 @@ class JobRecord(BaseModel):
     flower_run: str = ""  # the number that Flower gave it last
     submissions: int = 0
     reason: str = ""  # why it failed
+    fix: str = ""  # what to do about that
+    exit_code: int = UserError.exit_code  # of the command that waits for it, if it failed
 
     @property
     def is_over(self) -> bool:
@@ -111,16 +114,25 @@ def working_on(server: Path, name: str) -> Iterator[ServerJob]:
         if (record := load_job(server, name)).is_over:
             raise UserError(
                 f"job {name} is over: {record.status}",
-                "start it again with `fedblocks federation run`",
+                f"start it again with: {command_for(server, record.job.folder)}",
             )
         update_job(server, name, status="running")
         try:
             yield record.job
         except Exception as error:
             if not load_job(server, name).is_over:  # it was not stopped meanwhile
-                update_job(server, name, status="failed", reason=str(error)[:1000])
+                update_job(server, name, status="failed", **_cause(error))
             raise
         update_job(server, name, status="finished")
+
+
+def _cause(error: Exception) -> dict[str, Any]:
+    """Return why a job failed, as its record keeps it."""
+    if isinstance(error, UserError):
+        message, fix, code = error.message, error.fix, error.exit_code
+    else:
+        message, fix, code = str(error), "", UserError.exit_code
+    return {"reason": message[:1000], "fix": fix[:1000], "exit_code": code}
 
 
 def is_worked_on(server: Path, name: str) -> bool:
@@ -153,6 +165,16 @@ def _file(server: Path, name: str) -> Path:
             f'"{name[:40]}" is not the name of a job', "start runs with `fedblocks federation run`"
         )
     return server / "jobs" / f"{name}.json"
+
+
+def command_for(server: Path, folder: str | Path) -> str:
+    """Return the command that continues a run: its server may be one on this machine alone, whose
+    folder lies in that of the run.
+    """
+    if server.resolve() != (Path(folder) / "federation" / "server").resolve():
+        return f"fedblocks federation run {folder} --server {server}"
+    kind = "simulate" if ServerHost.read(server).insecure else "local"
+    return f"fedblocks federation {kind} {folder}"
 
 
 def write_app(folder: Path, job: str) -> Path:

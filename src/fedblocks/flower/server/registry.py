@@ -158,7 +158,7 @@ class Registry:
     def _enter(self, node: int, members: Sequence[Member]) -> None:
         if taken := [m.client for m in members if self.nodes.get(m.client, node) != node]:
             del self._heard[node]
-            self._refuse(node, f"client {taken[0]} is there already")
+            self._refuse(node, f"duplicate: client {taken[0]} is there already")
             return
         for member in members:
             self.members[member.client] = member
@@ -212,6 +212,14 @@ class Registry:
                     f"and can have {most}"
                 )
         return ""
+
+    def turned_away(self, client: int) -> str:
+        """Say why the node with a client's key was refused, as `reason: detail`; empty if it was
+        not, or is not there.
+        """
+        keys = (self._enrolment or Enrolment()).keys or {}
+        refused = ((self._public.get(node, b""), why) for node, why in self.refused.items())
+        return next((why for key, why in refused if client in keys.get(key, ())), "")
 
     def revoked(self, clients: Iterable[int]) -> list[int]:
         """Return those of these clients whose key is no longer that of an enrolled

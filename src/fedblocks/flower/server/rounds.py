@@ -60,6 +60,8 @@ FROM_CLIENTS = {
     "shape",
     "not-allowed",
 }
+# nothing shows that a client refused for such a reason got what it was sent
+NOT_REACHED = {"unreachable", "no-answer", "bad-tag"}
 # such a message is ignored, its client is not refused
 HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}
 
@@ -79,6 +81,8 @@ class OpenRound:
         self.downloads: dict[int, Wire] = {}  # to be sent
         self.ignored: list[Refusal] = []
         self._asked_again: set[int] = set()
+        # client -> bytes by block of the message that it has not answered yet
+        self._unanswered: dict[int, dict[str, int]] = {}
         lacking = {client: side.lacking(client) for client in clients}
         self.waiting = {client for client, why in lacking.items() if not why}
         self._expected: dict[int, Expected] = {}
@@ -87,7 +91,7 @@ class OpenRound:
         self._counts: dict[str, dict[int, Counts]] = {}
         self._pictures: dict[str, dict[int, Picture]] = {}
         for client in sorted({*clients} - self.waiting):
-            self.report.refusals.append(Refusal(client, "unreachable", lacking[client]))
+            self.report.refusals.append(side.refusal_of(client, lacking[client]))
         for group in side.methods:
             if ids := [c for c in sorted(self.waiting) if side.members[c].group == group]:
                 self._send(group, ids)
@@ -99,7 +103,7 @@ class OpenRound:
         for first in first_downloads(self.side, self.progress, self.ask, group, ids):
             self._expected[first.client] = first.expected
             self.downloads[first.client] = first.message
-            self._note_down(first.client, first.bytes_down)
+            self._unanswered[first.client] = first.bytes_down
 
     def _readers(self, group: str, ids: list[int]) -> list[int]:
         """Return the clients whose tags the method can use; a tag is a client's word, and costs
@@ -134,6 +138,7 @@ class OpenRound:
             header = header_of(message)
             if client not in self._expected:
                 raise Malformed("unknown-client", "it was not asked in this round")
+            self._count_down(client)
             check_envelope(header, self._expected[client].envelope)
             if client not in self.waiting:
                 raise Malformed("duplicate", "it has answered already")
@@ -189,7 +194,7 @@ class OpenRound:
                 admit_request(header, expected)
                 self._requests[client] = header
                 more, bytes_down = second_download(header, expected, self.progress.state)
-                self._note_down(client, bytes_down)
+                self._unanswered[client] = bytes_down
                 return more
             case UploadHeader():
                 self._admit(client, header, message, expected)
@@ -227,6 +232,8 @@ class OpenRound:
         """Go on without a client: it sent something wrong, failed, or cannot be reached."""
         if client in self.waiting:
             self.waiting.discard(client)
+            if reason not in NOT_REACHED:
+                self._count_down(client)
             self.report.refusals.append(Refusal(client, reason, readable(detail)))
             self.side.refused[client] = f"{reason}: {readable(detail)}"
 
@@ -279,6 +286,7 @@ class OpenRound:
         after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
 
-    def _note_down(self, client: int, bytes_down: dict[str, int]) -> None:
-        for name, number in bytes_down.items():
+    def _count_down(self, client: int) -> None:
+        """Count what a client was sent last: whatever it answers, it got that."""
+        for name, number in self._unanswered.pop(client, {}).items():
             self.report.bytes_down.setdefault(name, {})[client] = number

@@ -18,7 +18,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
-from fedblocks.flower.server.jobs import ServerJob, load_job, working_on
+from fedblocks.flower.server.jobs import ServerJob, command_for, load_job, working_on
 from fedblocks.flower.server.recording import add_metrics, record_of
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
@@ -31,7 +31,7 @@ from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import check_untouched, threads
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import EXIT_CODE, RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
 from fedblocks.runs.storage.states import settle
@@ -72,6 +72,8 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
                 folder.set_status("interrupted")
             else:
                 folder.store.note(f"stopped: {error}", "warning")
+                code = getattr(error, "exit_code", UserError.exit_code)
+                folder.store.set_meta(EXIT_CODE, str(code))
                 folder.set_status("failed")
         raise
     folder.set_status("finished")
@@ -86,6 +88,7 @@ class Service:
     prepared: Prepared
     side: ServerSide
     registry: Registry
+    command: str  # that continues the run
     began: float = field(default_factory=time.perf_counter)
     started_at: str = field(default_factory=now)
 
@@ -119,8 +122,10 @@ class Service:
             share=job.share,
             unseen=prepared.unseen,
             task=data.task,
+            turned_away=registry.turned_away,
         )
-        return Service(job, folder, prepared, side, registry)
+        command = command_for(server, folder.path)
+        return Service(job, folder, prepared, side, registry, command)
 
     def train(self) -> None:
         """Play all rounds that are left, and evaluate at the end."""
@@ -235,7 +240,7 @@ class Service:
         """Write what happened, then what the server goes on from: a kill in between
         costs one round.
         """
-        self.folder.refuse_moved()
+        self.folder.refuse_moved(self.command)
         done = closed.progress.state.round
         self.folder.store.set_meta(CLAIMS, json.dumps(self.registry.claims))
         if closed.evaluated.counts:

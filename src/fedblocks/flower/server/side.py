@@ -4,7 +4,7 @@ keeps between rounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -85,6 +85,8 @@ class ServerSide:
     share: float = 1.0  # the largest part of a slot that one client may decide
     unseen: Sequence[int] = ()  # clients that never train
     task: Task = CLASSIFICATION
+    # client -> why its node was refused, as "reason: detail"; empty if it was not
+    turned_away: Callable[[int], str] = lambda client: ""
     # client -> why its last answer was not used; it is told
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -127,6 +129,13 @@ class ServerSide:
             return "it says that it belongs to a group that does not exist"
         missing = {*self.methods[member.group].tags} - {*member.tags}
         return f'it does not say its tag "{min(missing)}"' if missing else ""
+
+    def refusal_of(self, client: int, lacking: str) -> Refusal:
+        """Return why a client is left out of a round: as it was told when it came, if it did."""
+        reason, _, detail = self.turned_away(client).partition(": ")
+        return (
+            Refusal(client, reason, detail) if reason else Refusal(client, "unreachable", lacking)
+        )
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         members = [self.members[c] for c in clients]

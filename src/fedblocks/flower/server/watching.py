@@ -9,19 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, error_of
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import EXIT_CODE, RunFolder
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
 LOOK = 0.3  # seconds between two looks at the record
 
 
-def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object]) -> RunResult:
+def watch(
+    path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object], command: str
+) -> RunResult:
     """Report rounds and notes until the run is over; `tend` is called all the while,
-    and may raise.
+    and may raise. A run that failed is continued by `command`.
     """
     reported = _Reported(load_run(path).config.rounds)
     with RunFolder.open(path) as folder:
@@ -30,14 +32,13 @@ def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], obj
     while True:
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
+            code = int(folder.store.meta(EXIT_CODE) or UserError.exit_code)
             reported.tell(folder.store, on_round, on_note, status in ("finished", "failed"))
         if status == "finished":
             return load_run(path)
         if status == "failed":
-            raise UserError(
-                reported.last or "the run failed",
-                f"correct that, then: fedblocks federation run {path}",
-            )
+            message = reported.last or "the run failed"
+            raise error_of(code, message, f"correct that, then: {command}")
         tend()
         time.sleep(LOOK)
 

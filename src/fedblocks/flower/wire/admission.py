@@ -17,6 +17,7 @@ from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads, uploads_of
 from fedblocks.flower.wire.messages import (
+    LARGEST,
     WEIGHTS,
     Counts,
     Envelope,
@@ -34,7 +35,6 @@ from fedblocks.flower.wire.plans import Specs, several
 from fedblocks.flower.wire.uploads import copies_to_send, fill_copies, slots_side_by_side
 
 DOUBLE = 8  # bytes of a weight
-LARGEST = 2**63  # whole numbers of tensors are smaller
 MOST_LABELS = 1e12  # that nobody has scored
 MOST_LOSS = 1e100  # of all labels of a client; sums over clients stay finite
 SLACK = 1.05  # larger answers are refused unread; others with an exact reason

@@ -24,6 +24,7 @@ Counts = tuple[float, ...]
 Part = Literal["train", "validation", "test"]
 Slots = dict[str, tuple[int, ...]]  # pool -> some of its slots, in order
 
+LARGEST = 2**63  # whole numbers of tensors are smaller
 HEADER_LIMIT = 2**20  # characters; a header that is longer is refused unread
 BLOCKS, WEIGHTS = "blocks", "weights"  # the two kinds of arrays
 
@@ -70,8 +71,8 @@ class Envelope(BaseModel):
     )
 
     run: str
-    round: int = Field(ge=0)  # rounds done before this one
-    client: int = Field(ge=0)
+    round: int = Field(ge=0, lt=LARGEST)  # rounds done before this one
+    client: int = Field(ge=0, lt=LARGEST)
     nonce: str  # of this client in this attempt at the round; answers repeat it
     plan: str  # hash of the method, its options and its tensors
 
@@ -133,7 +134,8 @@ class ApologyHeader(Envelope):
 
 Header = DownloadHeader | RequestHeader | MoreHeader | UploadHeader | ApologyHeader
 Kind = TypeVar("Kind", bound=Envelope)
-_HEADERS: TypeAdapter[Header] = TypeAdapter(Header)
+# by their kind: what is wrong is said of the header that it is meant to be
+_HEADERS: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator="kind")])
 
 
 def wire(header: Envelope, arrays: Arrays | None = None) -> Wire:
@@ -150,9 +152,8 @@ def header_of(message: Wire) -> Header:
         return _HEADERS.validate_json(message.header)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise Malformed(
-            "envelope", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        ) from error
+        place = ".".join(map(str, first["loc"])) or "header"
+        raise Malformed("envelope", f"{place}: {first['msg']}") from error
 
 
 def reply(to: Envelope) -> dict[str, Any]:

@@ -37,6 +37,7 @@ READ = {CHECKPOINTS, CONSTANTS, FROZEN, *WRITTEN}
 AFTER_CONFIG = {CONFIG, code_record.FILE, CONSTANTS, FROZEN}  # but before a round is stored
 # under which the folder of a real federation's run keeps the name that its clients know
 REAL = "federation-run"
+EXIT_CODE = "exit-code"  # under which it keeps that of the error that ended the run
 BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
 
 
@@ -95,15 +96,15 @@ class RunFolder:
             self._lock = _take_lock(self.path)
         self.store.upgrade()
 
-    def refuse_moved(self) -> None:
+    def refuse_moved(self, command: str = "") -> None:
         """End a run whose folder, or whose record, is no longer where it was: what it
-        writes would be lost.
+        writes would be lost. `command` continues it; by default `fedblocks resume`.
         """
         if _place_of(self.path) != self._place:
             raise RunFolderError(
                 f"{self.path} was moved, deleted or replaced while its run went on",
-                f"if you moved it, move it back, then: fedblocks resume {self.path}; if it is "
-                "gone, start the run again",
+                f"if you moved it, move it back, then: {command or f'fedblocks resume {self.path}'}"
+                "; if it is gone, start the run again",
             )
 
     def close(self) -> None:
