@@ -152,7 +152,11 @@ def _of_field(one: Field[Any]) -> str:
 
 
 def _maker(factory: Any) -> str:
-    return factory.__name__ if isinstance(factory, type) else "a function"
+    """Plain values are noted; a text may be drawn by lot."""
+    if isinstance(factory, type):
+        return factory.__name__
+    value = factory()
+    return (not isinstance(value, str) and written(value)) or "a function"
 
 
 def _marks(name: str, value: Any) -> Iterator[str]:
