@@ -153,8 +153,8 @@ def _of_field(one: Field[Any]) -> str:
 
 def _maker(factory: Any) -> str:
     """Plain values are noted; a text may be drawn by lot."""
-    if isinstance(factory, type):
-        return factory.__name__
+    if factory.__name__ != "<lambda>":
+        return str(factory.__name__)
     value = factory()
     return (not isinstance(value, str) and written(value)) or "a function"
 
