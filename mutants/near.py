@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from mutants.order import file_of
@@ -16,11 +17,17 @@ class Nearness:
     def __init__(self, project: Project) -> None:
         self.project = project
         self.text = cache(lambda file: (project.root / file).read_text())
+        self.of_file = cache(self._of_file)
 
     def of(self, test: str, source: str) -> float:
         """`source` is relative to the package."""
-        module = ".".join((self.project.package, *source.removesuffix(".py").split("/")))
-        file = file_of(test)
-        if f"{module.removesuffix('.__init__')} import " in self.text(file):
+        return self.of_file(file_of(test), source)
+
+    def _of_file(self, file: str, source: str) -> float:
+        path = source.removesuffix(".py").removesuffix("/__init__")
+        module = ".".join((self.project.package, *path.split("/")))
+        package, _, name = module.rpartition(".")
+        whole = rf"from {re.escape(package)} import (\([^)]*|[^\n(]*)\b{name}\b"
+        if f"{module} import " in self.text(file) or re.search(whole, self.text(file)):
             return IMPORTS
         return NEIGHBOUR if file.startswith(f"tests/{source.partition('/')[0]}/") else STRANGER

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from itertools import accumulate
 
 
-def spread(tests: list[str], end: str = "[") -> list[str]:
-    """One case of each parametrised test, then the second of each, and so on.
+def affordable(tests: list[str], cost: Callable[[str], float], seconds: float) -> list[str]:
+    """The first of some tests, as many as so many seconds suffice for."""
+    ends = list(accumulate(cost(test) for test in tests))
+    return [test for test, end in zip(tests, ends) if end <= seconds]
+
+
+def spread(tests: list[str], end: str = "[", first: Collection[str] = ()) -> list[str]:
+    """One case of each parametrised test, then the second of each, and so on; but all of `first`
+    before the others.
 
     `end` is where the name ends that they have in common: "::" takes tests of each file in turn.
     """
+    early = {*first}
     turns: Counter[str] = Counter()
     ranked = []
     for place, test in enumerate(tests):
+        if test in early:
+            ranked.append((-1, place, test))
+            continue
         name = test.partition(end)[0]
         ranked.append((turns[name], place, test))
         turns[name] += 1

@@ -11,12 +11,14 @@ from typing import Any
 
 from mutants.crew import Worker
 from mutants.marks import Place
+from mutants.near import IMPORTS as OWN
 from mutants.near import STRANGER, Nearness
-from mutants.order import spread
+from mutants.order import affordable, spread
 from mutants.project import Project, digest
 from mutants.sites import Site
 
 RECORDING = 900.0  # seconds that a file of tests may take
+FIRST = 2.0  # seconds of tests that import what is changed: all their cases come first
 IMPORTS = "imports.json"
 Lines = dict[str, int]  # by test, a bit for each line where a statement begins
 
@@ -137,7 +139,9 @@ class Reach:
             test: self.nearness.of(test, site.file) * reached[test].bit_count() / self.breadth[test]
             for test in telling
         }
-        return spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / worth[test]))
+        ranked = sorted(telling, key=lambda test: (self.cost(test) + 0.02) / worth[test])
+        own = [test for test in ranked if self.nearness.of(test, site.file) == OWN]
+        return spread(ranked, first=affordable(own, self.cost, FIRST))
 
     def _of_constants(self, file: str, reached: Lines) -> list[str]:
         """Tests of what runs when a file is imported: reaching its functions says little, so that

@@ -199,6 +199,7 @@ def test_rows_for_scoring_come_in_chunks_with_a_mask(monkeypatch: pytest.MonkeyP
     chunks = chunks_of(torch.arange(6).view(2, 3), torch.tensor([3, 1]))
     assert [rows.tolist() for rows, _ in chunks] == [[[0, 1], [3, 4]], [[2], [5]]]
     assert [real.tolist() for _, real in chunks] == [[[1, 1], [1, 0]], [[1], [0]]]
+    assert {real.dtype for _, real in chunks} == {torch.float64}  # sums over many clients
 
 
 def test_scores_of_outputs_in_hand_are_counts_and_a_sum_of_losses() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mutants.near import IMPORTS, NEIGHBOUR, STRANGER, Nearness
-from mutants.order import spread, within_budget
+from mutants.order import affordable, spread, within_budget
 from mutants.project import Project
 
 SECONDS = {"a::x": 0.1, "b::y": 0.2, "a::z": 0.3, "c::slow": 5.0, "b::w": 0.4}
@@ -18,6 +18,13 @@ def test_one_case_of_each_test_comes_before_the_second_of_any() -> None:
         "a::f[2]",
         "a::f[3]",
     ]
+
+
+def test_all_cases_of_some_tests_can_come_first_as_far_as_time_suffices() -> None:
+    tests = ["a::f[1]", "b::g[1]", "b::g[2]", "a::f[2]", "b::g[3]"]
+    near = affordable(["b::g[1]", "b::g[2]", "b::g[3]"], lambda test: 0.5, 1.0)
+    assert near == ["b::g[1]", "b::g[2]"]
+    assert spread(tests, first=near) == ["b::g[1]", "b::g[2]", "a::f[1]", "b::g[3]", "a::f[2]"]
 
 
 def test_tests_of_all_files_can_have_a_turn() -> None:
@@ -53,10 +60,12 @@ def test_tests_that_import_a_file_are_nearer_than_those_of_its_folder(tmp_path: 
         "tests/core/test_a.py": "from fedblocks.core.trees import f",
         "tests/core/test_b.py": "from fedblocks.core.trees_and_more import g",
         "tests/data/test_c.py": "from fedblocks.core.other import h",
+        "tests/data/test_d.py": "from fedblocks.core import (\n    other,\n    trees,\n)",
+        "tests/data/test_e.py": "from fedblocks.core import other\nimport trees",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     nearness = Nearness(Project(tmp_path))
     actual = [nearness.of(f"{name}::test_it", "core/trees.py") for name in texts]
-    assert actual == [IMPORTS, NEIGHBOUR, STRANGER]
+    assert actual == [IMPORTS, NEIGHBOUR, STRANGER, IMPORTS, STRANGER]

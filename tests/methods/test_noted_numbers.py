@@ -1,0 +1,9 @@
+"""Numbers that are chosen in `fedblocks.methods` are as ever; see tests/noted.py."""
+
+from __future__ import annotations
+
+from tests.noted import check_noted
+
+
+def test_defaults_limits_and_constants_are_as_noted() -> None:
+    check_noted("methods")
