@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from hidden_groups import CLIENTS, federation
+from seed_runs import PARTS, run_seeds
 from torch import Tensor
 
 from fedblocks.config.options import plain
@@ -31,9 +31,7 @@ from fedblocks.core.client import Client
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.data.federation import Federation
-from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.round import Evaluation, Experiment
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.round import Evaluation
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedmn import AS_PRINTED, FedMN
 from fedblocks.methods.fedmn.gates import matrices
@@ -121,28 +119,15 @@ def make(name: str, options: Options) -> Method:
 
 def run(name: str, options: Options, seeds: Sequence[int]) -> dict[str, Any]:
     """All seeds at once: accuracies of every client, and the paths they use."""
-    began = time.time()
-    lanes = Lanes([Experiment.of(make(name, options), data_of(seed), seed) for seed in seeds])
-    everybody = [list(range(CLIENTS))] * len(seeds)
-    engine = Vectorised(chunk=CLIENTS * len(seeds))
-    states = [experiment.start() for experiment in lanes.experiments]
-    for _ in range(ROUNDS):
-        states = [state for state, _ in lanes.run_round(states, everybody, engine)]
-    seen = lanes.evaluate_parts(states, everybody, engine, ("validation", "test"))
+    runs = run_seeds(make(name, options), data_of, seeds, ROUNDS)
     return {
         "method": name,
         "options": {key: plain(value) for key, value in options.items()},
         "seeds": list(seeds),
-        "validation": [accuracies(one, "validation") for one in seen],
-        "test": [accuracies(one, "test") for one in seen],
-        **paths(seen, seeds),
-        "seconds": round(time.time() - began),
+        **{part: runs.accuracies(part) for part in PARTS},
+        **paths(runs.ends, seeds),
+        "seconds": runs.seconds,
     }
-
-
-def accuracies(seen: Evaluation, part: str) -> list[float]:
-    counts = seen.scores[part]["personal"]
-    return [round(counts[c][0] / counts[c][1], 5) for c in range(CLIENTS)]
 
 
 def paths(seen: Sequence[Evaluation], seeds: Sequence[int]) -> dict[str, Any]:

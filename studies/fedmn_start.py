@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,12 +27,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from found_clusters import turned_images
+from seed_runs import PARTS, run_seeds
 
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
-from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.round import Evaluation, Experiment
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.round import Evaluation
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 from fedblocks.reports.groups import adjusted_rand
@@ -113,27 +111,15 @@ def make(bed: Bed, router: str, lr: float) -> Method:
 
 def run(bed: Bed, router: str, lr: float, seeds: Sequence[int]) -> dict[str, Any]:
     """All seeds at once: accuracies of every client, and the paths they use."""
-    began = time.process_time()
-    runs = [Experiment.of(make(bed, router, lr), bed.data(seed), seed) for seed in seeds]
-    everybody = [list(range(one.data.clients)) for one in runs]
-    lanes, engine = Lanes(runs), Vectorised(chunk=sum(map(len, everybody)))
-    states = [one.start() for one in runs]
-    for _ in range(bed.rounds):
-        states = [state for state, _ in lanes.run_round(states, everybody, engine)]
-    ends = lanes.evaluate_parts(states, everybody, engine, ("validation", "test"))
+    runs = run_seeds(make(bed, router, lr), bed.data, seeds, bed.rounds)
     return {
         "router": router,
         "lr": lr,
         "seeds": list(seeds),
-        **{part: [accuracies(end, part) for end in ends] for part in ("validation", "test")},
-        **paths(ends, [one.data for one in runs]),
-        "seconds": round(time.process_time() - began),
+        **{part: runs.accuracies(part) for part in PARTS},
+        **paths(runs.ends, [one.data for one in runs.experiments]),
+        "seconds": runs.seconds,
     }
-
-
-def accuracies(end: Evaluation, part: str) -> list[float]:
-    counts = end.scores[part]["personal"]
-    return [round(counts[c][0] / counts[c][1], 5) for c in sorted(counts)]
 
 
 def paths(ends: Sequence[Evaluation], data: Sequence[Federation]) -> dict[str, Any]:

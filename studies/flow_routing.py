@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from flow_defaults import POSTER
+from seed_runs import run_seeds
 
 from fedblocks.core.local_round import step_by_step, train
 from fedblocks.core.method import Method
@@ -36,9 +37,7 @@ from fedblocks.data import dataset
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.batching import steps_of_one
-from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.round import Evaluation, Experiment
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.round import Experiment
 from fedblocks.methods import METHODS
 from fedblocks.methods.flow.base import Routed
 from fedblocks.nets import NETS
@@ -90,7 +89,7 @@ SEARCH: dict[str, Setting] = {
         "flow",
         {**ALONE, "local_epochs": 10, "router_scope": "local_reinit", "router_epochs": 0},
     ),
-    "flow, poster": ("flow", {**TRAINED, "global_update_path": "personalised"}),
+    "flow, poster": ("flow", {**TRAINED, **POSTER}),
     "flow_v2, 3 local epochs": ("flow_v2", {**SMALL, "local_epochs": 3}),
     "flow_v2, 10 local epochs, soft": (
         "flow_v2",
@@ -167,28 +166,17 @@ def make(name: str, options: Options) -> Method:
 
 def run(name: str, options: Options, seeds: Sequence[int]) -> dict[str, Any]:
     """All seeds at once: accuracies of every client on both halves, and its routes."""
-    began = time.process_time()
-    runs = [Experiment.of(make(name, options), in_and_out(seed), seed) for seed in seeds]
-    lanes, engine = Lanes(runs), Vectorised(chunk=CLIENTS * len(seeds))
-    everybody = [range(CLIENTS)] * len(seeds)
-    states = [one.start() for one in runs]
-    for _ in range(ROUNDS):
-        states = [state for state, _ in lanes.run_round(states, everybody, engine)]
-    ends = lanes.evaluate_parts(states, everybody, engine, list(HALVES.values()))
-    routes = [local_routes(one, state) for one, state in zip(runs, states, strict=True)]
+    runs = run_seeds(make(name, options), in_and_out, seeds, ROUNDS, list(HALVES.values()))
+    ended = zip(runs.experiments, runs.states, strict=True)
+    routes = [local_routes(experiment, state) for experiment, state in ended]
     return {
         "method": name,
         "options": dict(options),
         "seeds": list(seeds),
-        **{half: [accuracies(end, part) for end in ends] for half, part in HALVES.items()},
+        **{half: runs.accuracies(part) for half, part in HALVES.items()},
         **({"local_route": routes} if routes[0] else {}),
-        "seconds": round(time.process_time() - began),
+        "seconds": runs.seconds,
     }
-
-
-def accuracies(end: Evaluation, part: str) -> list[float]:
-    counts = end.scores[part]["personal"]
-    return [round(counts[c][0] / counts[c][1], 5) for c in range(CLIENTS)]
 
 
 def local_routes(setting: Experiment, state: State) -> list[dict[str, float]]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,13 @@ import numpy as np
 import torch
 from fedmn_routing import data_of
 from fedmn_routing import stored as stored_routing
+from flow_defaults import POSTER
 from hidden_groups import CLIENTS, GROUPS, describe, groups_of
+from seed_runs import PARTS, run_seeds
 
 from fedblocks.core.method import Method
 from fedblocks.core.state import State
-from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.round import Evaluation, Experiment
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.round import Experiment
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 from fedblocks.reports.groups import adjusted_rand
@@ -51,7 +50,7 @@ SEARCH: dict[str, Setting] = {
     "pfedmb, printed, lr 0.6": ("pfedmb", {**BRANCHES, "lr_scale": "printed", "lr": 0.6}),
     "pfedmb, mixture, lr 0.3": ("pfedmb", {**BRANCHES, "lr_scale": "mixture", "lr": 0.3}),
     "pfedmb, mixture, lr 0.15": ("pfedmb", {**BRANCHES, "lr_scale": "mixture", "lr": 0.15}),
-    "flow, poster": ("flow", {"epochs": 3, "lr": 0.3, "global_update_path": "personalised"}),
+    "flow, poster": ("flow", {"epochs": 3, "lr": 0.3, **POSTER}),
     "flow, lr 0.3": ("flow", {**TUNED_COPY, "lr": 0.3, "local_epochs": 10}),
     "flow, lr 0.3, 1 local epoch": ("flow", {**TUNED_COPY, "lr": 0.3, "local_epochs": 1}),
     "flow, lr 0.3, own router": (
@@ -89,27 +88,15 @@ def make(name: str, options: Options) -> Method:
 
 def run(name: str, options: Options, seeds: Sequence[int]) -> dict[str, Any]:
     """All seeds at once: accuracies of every client, and how well groups were found."""
-    began = time.process_time()
-    runs = [Experiment.of(make(name, options), data_of(seed), seed) for seed in seeds]
-    lanes, engine = Lanes(runs), Vectorised(chunk=CLIENTS * len(seeds))
-    everybody = [range(CLIENTS)] * len(seeds)
-    states = [one.start() for one in runs]
-    for _ in range(ROUNDS):
-        states = [state for state, _ in lanes.run_round(states, everybody, engine)]
-    ends = lanes.evaluate_parts(states, everybody, engine, ("validation", "test"))
+    runs = run_seeds(make(name, options), data_of, seeds, ROUNDS)
     return {
         "method": name,
         "options": dict(options),
         "seeds": list(seeds),
-        **{part: [accuracies(end, part) for end in ends] for part in ("validation", "test")},
-        **rand_indices(name, runs, states),
-        "seconds": round(time.process_time() - began),
+        **{part: runs.accuracies(part) for part in PARTS},
+        **rand_indices(name, runs.experiments, runs.states),
+        "seconds": runs.seconds,
     }
-
-
-def accuracies(end: Evaluation, part: str) -> list[float]:
-    counts = end.scores[part]["personal"]
-    return [round(counts[c][0] / counts[c][1], 5) for c in range(CLIENTS)]
 
 
 def rand_indices(
@@ -138,7 +125,7 @@ def keep(results: dict[str, Any]) -> None:
 def search(names: Sequence[str]) -> None:
     for name in names:
         result = run(*SEARCH[name], SEEDS)
-        means = {part: round(float(np.mean(result[part])), 4) for part in ("validation", "test")}
+        means = {part: round(float(np.mean(result[part])), 4) for part in PARTS}
         results = stored()
         results["search"][name] = {**result, **means}
         keep(results)
