@@ -345,12 +345,13 @@ def accuracy_from(row: dict[str, Any]) -> str:
 def with_adapter_studies(text: str) -> str:
     """The page on adapters with its studies, and how long rounds take."""
     from adapters.table import section
+    from images.cells import QUESTIONS as IMAGES
     from reactions.table import QUESTIONS as REACTIONS
     from reactions.table import bench_section
     from roles.cells import QUESTIONS as ROLES
 
     results = STUDY.parent
-    studies = {"reactions": REACTIONS, "shakespeare": ROLES}
+    studies = {"reactions": REACTIONS, "images": IMAGES, "shakespeare": ROLES}
     for name, questions in studies.items():
         new = section(results / f"adapters-{name}.json", questions)
         text = between(f"<!-- {name} -->", f"<!-- /{name} -->", new, text)
