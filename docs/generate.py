@@ -350,17 +350,19 @@ def with_new_clients(text: str) -> str:
     return full + section(STUDY.parent / "cold-start.json") + "\n" + title + quick
 
 
-def with_reactions(text: str) -> str:
-    """The page on adapters with the study of reactions, and how long its rounds take."""
-    from reactions.table import bench_section, section
+def with_adapter_studies(text: str) -> str:
+    """The page on adapters with its studies, and how long rounds take."""
+    from adapters.table import section
+    from images.cells import QUESTIONS as IMAGES
+    from reactions.table import QUESTIONS as REACTIONS
+    from reactions.table import bench_section
+    from roles.cells import QUESTIONS as ROLES
 
     results = STUDY.parent
-    text = between(
-        "<!-- reactions -->",
-        "<!-- /reactions -->",
-        section(results / "adapters-reactions.json"),
-        text,
-    )
+    studies = {"reactions": REACTIONS, "images": IMAGES, "shakespeare": ROLES}
+    for name, questions in studies.items():
+        new = section(results / f"adapters-{name}.json", questions)
+        text = between(f"<!-- {name} -->", f"<!-- /{name} -->", new, text)
     benches = [results / f"adapters-bench-{device}.json" for device in ("cuda", "cpu")]
     timed = "\n\n".join(map(bench_section, benches))
     return between("<!-- adapters-bench -->", "<!-- /adapters-bench -->", timed, text)
@@ -383,7 +385,7 @@ def pages() -> dict[Path, str]:
     adapters = PAGES.parent / "adapters.md"
     timed = {
         speed: with_results(speed.read_text(), STUDY.parent),
-        adapters: with_reactions(adapters.read_text()),
+        adapters: with_adapter_studies(adapters.read_text()),
     }
     return {
         **found,

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from adapters.cells import Cell
+from adapters.study import device_name
 from reactions.bert import PADDING
-from reactions.cells import Cell, Settings, Study, device_name
+from reactions.cells import ReactionSettings, ReactionStudy
 from torch import Tensor, nn
 
 from fedblocks.core.state import State
@@ -26,8 +28,8 @@ from fedblocks.runs.run import tf32
 
 RATE, REPEAT = 2e-3, 3
 SHORT = 48  # tokens
-ON_GPU = Settings(clients=32, unseen=0, size=64)
-ON_CPU = Settings(clients=8, unseen=0, size=40, batch=4)
+ON_GPU = ReactionSettings(clients=32, unseen=0, size=64)
+ON_CPU = ReactionSettings(clients=8, unseen=0, size=40, batch=4)
 Tensors = dict[str, Tensor]
 
 
@@ -53,7 +55,7 @@ class Loop:
     experiment: Experiment
 
     @staticmethod
-    def of(work: Study, experiment: Experiment) -> Loop:
+    def of(work: ReactionStudy, experiment: Experiment) -> Loop:
         model = work.make_module().requires_grad_(False)
         for part in list(model.modules()):
             for name in ("query", "value"):
@@ -104,7 +106,7 @@ class Loop:
         return peak_of(whole) - before
 
 
-def bench(work: Study) -> dict[str, Any]:
+def bench(work: ReactionStudy) -> dict[str, Any]:
     """Each length and precision; both ways in turn, after one round of each to warm up."""
     on_gpu = work.device.type == "cuda"
     work = replace(work, settings=ON_GPU if on_gpu else ON_CPU)
@@ -126,7 +128,7 @@ def bench(work: Study) -> dict[str, Any]:
     }
 
 
-def shorten(work: Study, steps: int) -> Study:
+def shorten(work: ReactionStudy, steps: int) -> ReactionStudy:
     """Only reactions of so many tokens at most."""
     tokens, old = work.material.tokens, work.material
     rows = (tokens[:, steps:] == PADDING).all(1)
@@ -134,7 +136,7 @@ def shorten(work: Study, steps: int) -> Study:
     return replace(work, material=replace(new, patents=old.patents[rows]))
 
 
-def contest(work: Study, is_rounded: bool) -> dict[str, Any]:
+def contest(work: ReactionStudy, is_rounded: bool) -> dict[str, Any]:
     """Seconds of a round of each, and how far apart their results are."""
     cell = Cell("iid", "fedavg_lora", RATE, 0)
     experiment = Experiment.of(work.method(cell), work.federation("iid", 0), 0)
@@ -172,7 +174,7 @@ def take_turns(
     return {n: {"seconds": median(n, 0), "cpu_seconds": median(n, 1)} for n in contenders}
 
 
-def memory_of(loop: Loop, settings: Settings, peak: int) -> dict[str, Any]:
+def memory_of(loop: Loop, settings: ReactionSettings, peak: int) -> dict[str, Any]:
     """Bytes at the peak of a batched round, beside what it cannot do without."""
     size = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)
     trained = list(loop.trained.values())

@@ -43,7 +43,7 @@ def test_the_table_of_starts_is_that_of_its_results(generate: ModuleType, page: 
 
 def test_the_tables_of_adapters_are_those_of_their_results(generate: ModuleType) -> None:
     page = (generate.PAGES.parent / "adapters.md").read_text()
-    assert generate.with_reactions(page) == page
+    assert generate.with_adapter_studies(page) == page
     assert "| 48 tokens, float32 |" in page
 
 

@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from adapters.cells import Cell
+from adapters.study import LATER
+from adapters.table import section, verdicts_and_table
 from adapters_reactions import main
 from reactions.bert import Bert, Classifier
-from reactions.cells import LATER, METHODS, TINY, Cell, Settings, Study, cells
+from reactions.cells import BY_SPLIT, TINY, ReactionSettings, ReactionStudy
 from reactions.prepare import MODEL, STEPS, TABLE, Material, prepare
-from reactions.table import section, verdicts_and_table
+from reactions.table import QUESTIONS
 
+PAIRS = [(split, name) for split, names in BY_SPLIT.items() for name in names]
 CONFIG = {
     "vocab_size": 40,
     "hidden_size": 16,
@@ -102,7 +106,7 @@ def test_the_module_is_the_bert_of_transformers() -> None:
 
 def test_every_cell_starts_from_the_stored_base_and_a_head_of_the_seed(folder: Path) -> None:
     material = Material.read(folder)
-    study = Study(material, TINY, torch.device("cpu"))
+    study = ReactionStudy(TINY, torch.device("cpu"), material)
     net = study.net(8)
     for name, value in material.base.items():
         assert torch.equal(net.base[f"bert.{name}"], value)
@@ -122,7 +126,7 @@ def test_a_study_that_was_stopped_goes_on_and_one_of_other_settings_is_refused(
     main(words)
     whole = json.loads(out.read_text())
     ran = {(cell["split"], cell["method"]) for cell in whole["cells"].values()}
-    assert {name for _, name in ran} == set(METHODS) and len(ran) == len(METHODS) + 1
+    assert ran == set(PAIRS)
     last = list(whole["cells"])[-1]
     out.write_text(json.dumps({**whole, "cells": dict(list(whole["cells"].items())[:-1])}))
     capsys.readouterr()
@@ -144,7 +148,7 @@ def test_no_cell_is_begun_that_would_outlast_the_time(
     """Cells of 50 seconds by their own account: none was run before the first, so it is begun; a
     second one would end after 0.5 minutes."""
     slow = lambda self, cell: result(cell, 0.5, [0.5]) | {"seconds": 50.0}
-    monkeypatch.setattr(Study, "run", slow)
+    monkeypatch.setattr(ReactionStudy, "run", slow)
     out = folder.parent / "out.json"
     main(["--data", str(folder), "--tiny", "--out", str(out), "--minutes", "0.5"])
     assert len(json.loads(out.read_text())["cells"]) == 1
@@ -153,17 +157,17 @@ def test_no_cell_is_begun_that_would_outlast_the_time(
 def test_a_cell_that_fails_is_named_and_the_others_are_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(self: Study, cell: Cell) -> dict[str, Any]:
+    def run(self: ReactionStudy, cell: Cell) -> dict[str, Any]:
         if cell.method == "ffa_lora":
             raise RuntimeError("out of memory")
         return result(cell, 0.5, [0.5])
 
-    monkeypatch.setattr(Study, "run", run)
+    monkeypatch.setattr(ReactionStudy, "run", run)
     monkeypatch.setattr("adapters_reactions.TINY", replace(TINY, seeds=(0, 1)))
     out = folder.parent / "out.json"
     with pytest.raises(SystemExit, match=r"above: dirichlet/ffa_lora/0\.001/0$"):
         main(["--data", str(folder), "--tiny", "--out", str(out)])
-    assert len(json.loads(out.read_text())["cells"]) == 2 * len(METHODS)
+    assert len(json.loads(out.read_text())["cells"]) == 2 * (len(PAIRS) - 1)
 
 
 def result(cell: Cell, validation: float, accuracies: list[float]) -> dict[str, Any]:
@@ -182,15 +186,15 @@ def result(cell: Cell, validation: float, accuracies: list[float]) -> dict[str, 
 
 
 def test_other_seeds_take_the_rate_that_was_best_by_validation_with_the_first() -> None:
-    settings = Settings(rates=(1e-3, 1e-2), seeds=(4, 5))
+    settings = ReactionSettings(rates=(1e-3, 1e-2), seeds=(4, 5))
     stored: dict[str, Any] = {}
     order: list[Cell] = []
-    for cell in cells(settings, stored):
+    for cell in ReactionStudy.schedule.cells(settings, stored):
         order.append(cell)
         best = 1e-2 if cell.method == "ffa_lora" else 1e-3
         stored[cell.key] = {"validation": 1.0 if cell.rate == best else 0.0}
     later = len(LATER)
-    count = len(METHODS) + 1 - later
+    count = len(PAIRS) - later
     groups = ([4] * (2 * n) + [5] * n for n in (count, later))
     assert [cell.seed for cell in order] == [seed for group in groups for seed in group]
     assert {cell.method for cell in order[3 * count :]} == set(LATER)
@@ -210,18 +214,25 @@ def test_the_table_pairs_clients_and_judges_what_was_expected() -> None:
         result(other, 0.8, [1.0, 1.0, 1.0]),
     ]
     keys = [local.key, fedsa.key, other.key]
-    text = verdicts_and_table({"settings": Settings().table(), "cells": dict(zip(keys, found))})
+    text = verdicts_and_table(
+        {"settings": ReactionSettings().table(), "cells": dict(zip(keys, found))}, QUESTIONS
+    )
     row = next(line for line in text.split("\n") if line.startswith("| fedsa_lora"))
     columns = [column.strip() for column in row.split("|")][1:-1]
     assert columns[:4] == ["fedsa_lora", "0.001", "1", "60.0"]
     assert columns[4].startswith("+10.0 [-10.0, +20.0]") and columns[5] == "-"
     assert columns[6:] == ["33", "25.0", "3 / 1"]
-    assert "fedsa_lora - local_lora = +10.0" in text
-    assert "expected +2 or more: the mean is, the interval is not." in text
+    assert (
+        "- FedSA against Local, dirichlet: +10.0 [-10.0, +20.0] points with 1 seed: no difference "
+        "shown; +2 or more was expected: the mean is, the interval is not." in text
+    )
+    assert "- Dual against Local, dirichlet: not run yet." in text
+    assert "dirichlet local_lora (1 of 3 rates, 1 of 3 seeds)" in text
+    assert "dirichlet dual_lora (nothing)" in text
 
 
 def test_a_page_says_that_nothing_was_measured_yet(tmp_path: Path) -> None:
-    assert "there is no `results/none.json`" in section(tmp_path / "none.json")
+    assert "there is no `results/none.json`" in section(tmp_path / "none.json", QUESTIONS)
 
 
 def test_the_classifier_reads_the_first_place_and_no_padding() -> None:
