@@ -151,7 +151,7 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int, stride: int = 
     batch, out, h', w'].
     """
     shape = Shape.of(x, w, pad, stride)
-    if shape.fits():
+    if shape.fits() and x.dtype == torch.float32:
         return narrow.forward(x, w, bias, shape)[0]
     return _multiply(x, w, bias, shape.outputs, (pad, stride, 1))
 
@@ -205,13 +205,13 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
         return _unfolded_gradient(x, slopes, shape)
     rows, block, deep, warps, stages, share = _gradient_tiles(F, K)
     parts = max(1, min(96, M // share))
-    dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
+    dw = torch.empty(parts, G, F, K, device=x.device, dtype=torch.float32)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
     blocks = (rows, block, deep, _precision())
     arguments = (x, dy, dw, x.stride(0), *sizes, parts, *(shape.pad, shape.stride), KS, KS, *blocks)
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
-    return dw.sum(0).view(G, F, shape.channels, KS, KS)
+    return dw.sum(0).to(x.dtype).view(G, F, shape.channels, KS, KS)
 
 
 def _unfolded_gradient(x: Tensor, slopes: Tensor, shape: Shape) -> Tensor:
@@ -252,7 +252,8 @@ def gradients(
     """
     shape = Shape.of(x, w, *ways, winner is not None)
     none = x.new_empty(0)
-    if shape.fits() and (shape.fits_backwards() or not wanted[0]):
+    single = x.dtype == torch.float32
+    if single and shape.fits() and (shape.fits_backwards() or not wanted[0]):
         dy = dy.contiguous()
         won = x.new_empty(0, dtype=torch.int8) if winner is None else winner
         dx = narrow.input_gradient(dy, won, w, shape) if wanted[0] else none
