@@ -219,3 +219,10 @@ def test_a_trial_in_half_precision_is_another_trial() -> None:
     with half_precision(True):
         half = plan.key()
     assert half != plan.key()
+
+
+def test_features_are_handed_out_in_single_precision() -> None:
+    net = Net.of(lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)))
+    with half_precision(True), mode.mode(training=True, mapped=False):
+        logits, features = net.with_features(net.init(0), torch.ones(1, 3))
+    assert logits.dtype == features.dtype == torch.float32

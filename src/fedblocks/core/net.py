@@ -35,7 +35,6 @@ from fedblocks.core.outside_modules import (
 )
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import LayerChain, Piece
-from fedblocks.core.precision import is_half, to_single
 from fedblocks.core.template import Template
 from fedblocks.layers.foreign_masks import keep_masks_whole
 from fedblocks.layers.guard import Guard, needs_guard
@@ -135,7 +134,7 @@ class Net:
             logits = self._logits(template(params, template.module, x))
         finally:
             handle.remove()
-        return logits, to_single(seen[0]) if is_half() else seen[0]
+        return logits, seen[0].to(logits.dtype)
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""

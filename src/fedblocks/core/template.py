@@ -63,8 +63,9 @@ class Template:
         with self.guard:
             return self._call(call, *inputs)
 
-    def _call(self, call: Callable[..., Tensor], *inputs: Tensor) -> Any:
-        return call_in_half(call, *inputs) if is_half() else call(*inputs)
+    def _call(self, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        result: Tensor = call_in_half(call, *inputs) if is_half() else call(*inputs)
+        return result
 
 
 def tensor_places(module: nn.Module) -> dict[str, list[Place]]:

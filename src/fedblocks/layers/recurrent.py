@@ -31,7 +31,7 @@ class LayerByLayer(nn.RNNBase):
 
     def forward(self, input: Any, hx: State | None = None) -> tuple[Any, State]:
         if is_half():  # rounding would add up from step to step
-            with single_precision(self.weight_ih_l0.device):
+            with single_precision(next(self.parameters()).device):
                 states = tree_map_only(Tensor, to_single, hx)
                 return self._in_single(input.to(torch.float32), states)
         return self._in_single(input, hx)
