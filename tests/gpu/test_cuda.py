@@ -63,7 +63,12 @@ def test_convolutions_of_a_stack_are_those_of_each_client(
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
 
 
-@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
+# sums whose length is no multiple of a block's depth, of every kind of block
+UNEVEN = [(20, 8, 65, 3, 1), (20, 8, 257, 3, 1), (33, 16, 130, 3, 1), (20, 9, 31, 3, 1)]
+
+
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN)
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # a kernel that is wrong would be replaced
 def test_convolutions_in_tensor_float_32_are_those_of_each_client(
     channels, size, filters, kernel, pad
 ):
@@ -83,6 +88,51 @@ def test_convolutions_in_tensor_float_32_are_those_of_each_client(
     for i in range(3):
         for one, other in zip(actual, plain(x[i].double(), w[i].double()), strict=True):
             assert (one[i] - other).abs().max() <= 4e-3 * other.abs().max()
+
+
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_convolutions_in_half_precision_are_those_of_each_client(
+    channels, size, filters, kernel, pad
+):
+    """Results of seven bits: 1 / 128, of the largest."""
+    from fedblocks.layers.mapped_convolution import ClientConvolution
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    shapes = [(3, 4, channels, size, size), (3, filters, channels, kernel, kernel)]
+    x, w = (torch.randn(*s, device="cuda", generator=noise).bfloat16() for s in shapes)
+    x, w = x.requires_grad_(), w.requires_grad_()
+    y = vmap(lambda x, w: ClientConvolution.apply(x, w, None, (pad, 1)))(x, w)
+    expected = torch.stack([F.conv2d(x[i].double(), w[i].double(), padding=pad) for i in range(3)])
+    slope = torch.randn_like(y)
+    actual = (y, *torch.autograd.grad(y, (x, w), slope))
+    wanted = (expected, *torch.autograd.grad(expected, (x, w), slope.double()))
+    for one, other in zip(actual, wanted, strict=True):
+        assert one.dtype == torch.bfloat16
+        assert (one - other).abs().max() <= other.abs().max() / 128
+
+
+@pytest.mark.parametrize("net", ["lenet", "resnet", "vit", "gru", "gpt", "next_word"])
+def test_a_stack_in_half_precision_moves_as_far_from_single_precision_as_one_client_does(net):
+    from fedblocks.bench import jobs
+    from fedblocks.bench.materials import materials
+    from fedblocks.runs.run import products_in
+
+    kinds = (jobs.J1, jobs.J10, jobs.J12, jobs.J13, jobs.J14, jobs.J4)
+    job = next(one for one in kinds if one.net == net)
+    few = replace(job, clients=3, cohort=3, cpu_cohort=None, examples=16, batch=8)
+    ready = materials(few, "cuda")
+
+    def move(precision, engine):
+        with products_in(precision):
+            state, _ = run_round(ready.experiment, ready.start, ready.cohort, engine)
+        blocks = state.server.items()
+        moved = [v - ready.start.server[n][k] for n, b in blocks for k, v in b.items()]
+        return torch.cat([t.flatten().double() for t in moved])
+
+    exact = move("float32", Sequential())
+    away = [(move("bf16", e) - exact).norm() for e in (Sequential(), Vectorised(graphs=False))]
+    assert 0 < away[1] <= 2 * away[0] and away[0] <= 0.3 * exact.norm()
 
 
 @pytest.mark.parametrize("turned", [(), (0,), (1,), (0, 1)])

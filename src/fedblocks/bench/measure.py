@@ -22,7 +22,7 @@ from fedblocks.bench.materials import Materials
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.engines.round import Engine, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.runs.run import tf32
+from fedblocks.runs.run import products_in
 
 PLAIN = "plain loop"
 SOME = 8  # clients of a round whose operations are counted
@@ -71,7 +71,7 @@ class Result:
     share_of_floor: float  # floor_seconds / seconds: 1 would be the speed of that product
     # seconds per operation beside the plain loop's: 1 = the same, less is better
     per_operation: float
-    precision: str = "float32"  # of our products on a GPU; the loop's are float32
+    precision: str = "float32"  # of our products; the loop's are float32
 
     def table(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -101,7 +101,7 @@ def measure(
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
     for engine in engines:
-        rounds[engine.name] = in_precision(precision, our_round(materials, engine))
+        rounds[engine.name] = round_in(precision, our_round(materials, engine))
     sides = take_turns(rounds, repeat, device)
     operations = Operations(matmul_rate(device), our_flops(materials), loop_flops(plain))
     results = [
@@ -111,11 +111,11 @@ def measure(
     return [replace(result, precision=precision) for result in results]
 
 
-def in_precision(precision: str, round: Round) -> Round:
+def round_in(precision: str, round: Round) -> Round:
     """A round whose products are rounded as a configuration's `precision` says."""
 
     def rounded() -> int:
-        with tf32(precision == "tf32"):
+        with products_in(precision):
             return round()
 
     return rounded

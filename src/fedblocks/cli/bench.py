@@ -39,7 +39,7 @@ Engine = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help="Of our products on a GPU: float32 or tf32; the loop's are float32."
+        "--precision", help="Of our products: float32, tf32 or bf16; the loop's are float32."
     ),
 ]
 Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
@@ -90,8 +90,8 @@ def bench(
 
 def check_precision(precision: str) -> str:
     """One that there is."""
-    if precision not in ("float32", "tf32"):
-        raise UserError(f'there is no precision "{precision}"', "use float32 or tf32")
+    if precision not in ("float32", "tf32", "bf16"):
+        raise UserError(f'there is no precision "{precision}"', "use float32, tf32 or bf16")
     return precision
 
 

@@ -73,9 +73,9 @@ class Config(Section):
         le=MOST_THREADS,
         description=f"CPU threads, 1 to {MOST_THREADS}; default: torch's own choice",
     )
-    precision: Literal["float32", "tf32"] = Field(
+    precision: Literal["float32", "tf32", "bf16"] = Field(
         default="float32",
-        description="of products on a GPU: float32, or tf32 (faster, 10 bits of mantissa)",
+        description="of products: float32, tf32 (on a GPU), or bf16 (in training, 8 bits)",
     )
     chunk: int = Field(
         default=64,

@@ -134,7 +134,7 @@ class Net:
             logits = self._logits(template(params, template.module, x))
         finally:
             handle.remove()
-        return logits, seen[0]
+        return logits, seen[0].to(logits.dtype)
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""

@@ -13,6 +13,7 @@ from fedblocks.core.fields import fields_of
 from fedblocks.core.forward_errors import take_note
 from fedblocks.core.mode import current
 from fedblocks.core.parts import Params
+from fedblocks.core.precision import call_in_half, is_half
 
 Place = tuple[dict[str, Any], str]  # where a module keeps a tensor
 
@@ -58,9 +59,13 @@ class Template:
 
     def _guarded(self, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         if self.guard is None or torch.compiler.is_exporting():
-            return call(*inputs)
+            return self._call(call, *inputs)
         with self.guard:
-            return call(*inputs)
+            return self._call(call, *inputs)
+
+    def _call(self, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        result: Tensor = call_in_half(call, *inputs) if is_half() else call(*inputs)
+        return result
 
 
 def tensor_places(module: nn.Module) -> dict[str, list[Place]]:

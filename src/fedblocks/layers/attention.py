@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedblocks.core.mode import current
+from fedblocks.core.precision import as_factors
 from fedblocks.layers.dense import dense
 from fedblocks.layers.mapped_attention import can_fuse, fused_attention, idle_queries
 from fedblocks.layers.noise import check_training, drop_out
@@ -34,6 +35,7 @@ def attention(
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
+    query, key, value = as_factors(query, key, value)
     certain = attn_mask is None or not attn_mask.requires_grad  # numbers may be learned
     if current().mapped and certain and dropout_p == 0 and can_fuse(query, key, value):
         closed = (

@@ -10,6 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.mode import current
+from fedblocks.core.precision import as_factors, is_half, to_single
+
+_KINDS = (torch.float32, torch.bfloat16)  # that the kernel for pooling takes
+FEW = 16  # filters that kernels multiply plainly, not on tensor cores
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -18,7 +22,7 @@ class MaxPool2d(nn.MaxPool2d):
     def forward(self, input: Tensor) -> Tensor:
         if self.is_plain() and not torch.compiler.is_exporting():
             size = _single(self.kernel_size)
-            if current().mapped and input.is_cuda and input.dtype == torch.float32:
+            if current().mapped and input.is_cuda and input.dtype in _KINDS:
                 from fedblocks.kernels.triton.pooling import max_pool
 
                 return max_pool(input, size)
@@ -44,7 +48,7 @@ class Conv2d(nn.Conv2d):
     rectified: bool = False  # and a rectifier after that
 
     def forward(self, input: Tensor) -> Tensor:
-        if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
+        if current().mapped and input.is_cuda and self._is_single(input) and self._is_plain():
             return self._convolve_stack(input)
         return self._pool(super().forward(input))
 
@@ -55,11 +59,21 @@ class Conv2d(nn.Conv2d):
         pad, stride = int(self.padding[0]), self.stride[0]
         halves = any(pool.is_plain() and _single(pool.kernel_size) == 2 for pool in self.pools)
         if halves and stride == 1:
-            pooled = convolve_and_pool(input, self.weight, self.bias, pad, self.rectified)
+            single = to_single(input)  # for few filters: rounding would save no time
+            pooled = convolve_and_pool(single, self.weight, self.bias, pad, self.rectified)
             if pooled is not None:
                 return pooled
         convolve: Callable[..., Tensor] = ClientConvolution.apply
-        return self._pool(convolve(input, self.weight, self.bias, (pad, stride)))
+        few = len(self.weight) <= FEW
+        tensors = (to_single(input) if few else input, self.weight, self.bias)
+        return self._pool(convolve(*(tensors if few else as_factors(*tensors)), (pad, stride)))
+
+    def _is_single(self, input: Tensor) -> bool:
+        """Whether weights and input are in single precision, or the input is another layer's
+        result in half precision.
+        """
+        half = input.dtype == torch.bfloat16 and is_half()
+        return self.weight.dtype == torch.float32 and (input.dtype == torch.float32 or half)
 
     def _pool(self, output: Tensor) -> Tensor:
         for pool in self.pools:

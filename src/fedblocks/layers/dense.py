@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedblocks.core.precision import as_factors
+
 
 class Dense(torch.autograd.Function):
     """[..., batch, in] times the transpose of [..., out, in], plus [..., out]."""
@@ -99,6 +101,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """What `F.linear` gives, for any number of dimensions."""
+    x, weight, bias = as_factors(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])  # one row of a single example, too
     y: Tensor = Dense.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], -1)

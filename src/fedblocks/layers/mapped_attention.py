@@ -13,19 +13,20 @@ from torch import Tensor
 
 from fedblocks.layers.dense import stacked
 
-_FOURS = 4  # numbers that the kernels load at once
+_WIDE = 16  # bytes that the kernels load at once
+_KINDS = (torch.float32, torch.bfloat16)
 _ROW = 16  # numbers that a row of a mask is a multiple of, in memory
 Bias = Tensor | None  # added to the scores: 0, or -inf where a query must not look
 
 
 def can_fuse(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernels take these: single precision on a GPU, examples x heads x steps x
-    features, features in fours.
+    """Whether the kernels take these: single or half precision on a GPU, examples x heads x
+    steps x features, features in sixteen bytes.
     """
-    plain = all(
-        t.dim() == 4 and t.is_cuda and t.dtype == torch.float32 for t in (query, key, value)
-    )
-    even = query.shape[-1] % _FOURS == 0 and value.shape[-1] % _FOURS == 0
+    dtype = query.dtype
+    alike = dtype in _KINDS and key.dtype == value.dtype == dtype
+    plain = alike and all(t.dim() == 4 and t.is_cuda for t in (query, key, value))
+    even = all(t.shape[-1] * t.element_size() % _WIDE == 0 for t in (query, value))
     return plain and even and query.shape[:2] == key.shape[:2] == value.shape[:2]
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from fedblocks.core.mode import current
+from fedblocks.core.precision import is_half, single_precision, to_single
 from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrence import recurrence
 from fedblocks.layers.state_recurrence import (
@@ -28,6 +30,13 @@ class LayerByLayer(nn.RNNBase):
     """Stacked and bidirectional layers in terms of one pass over the sequence."""
 
     def forward(self, input: Any, hx: State | None = None) -> tuple[Any, State]:
+        if is_half():  # rounding would add up from step to step
+            with single_precision(next(self.parameters()).device):
+                states = tree_map_only(Tensor, to_single, hx)
+                return self._in_single(input.to(torch.float32), states)
+        return self._in_single(input, hx)
+
+    def _in_single(self, input: Any, hx: State | None) -> tuple[Any, State]:
         # torch's own noise between layers could not be repeated on another engine
         if isinstance(input, Tensor) and (current().mapped or self._has_noise()):
             return self._forward(input, hx)

@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.mode import current
+from fedblocks.core.precision import is_half, to_single
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
@@ -33,6 +34,7 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         now = current()
+        x = to_single(x) if is_half() else x  # means of many numbers
         if not (now.training and self.training) and self.running_mean is not None:
             return self._plain(x, training=False)
         # torch refuses a single value a channel

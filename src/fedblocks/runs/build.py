@@ -17,6 +17,7 @@ from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.plan import check_phases
+from fedblocks.core.precision import half_precision, refuse_half
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
 from fedblocks.engines.round import Engine, Experiment
@@ -65,7 +66,8 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     _check_faults(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
-    engine, why_engine = engine_of(config, experiment, cohort, device, clients)
+    with half_precision(_is_half(config, experiment, device)):
+        engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [
         Note(f"device {device.type}: {why_device}"),
         Note(f"engine {engine.name}: {why_engine}"),
@@ -73,6 +75,14 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     ]
     sampling = sampling_of(config, federation, clients, cohort)
     return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
+
+
+def _is_half(config: Config, experiment: Experiment, device: torch.device) -> bool:
+    if config.precision != "bf16":
+        return False
+    with placed(config, ("precision",)):
+        refuse_half([method.net.dtype for method in experiment.methods.values()], device)
+    return True
 
 
 def _check_faults(config: Config, federation: Federation) -> None:

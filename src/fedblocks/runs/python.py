@@ -64,7 +64,7 @@ class Settings(TypedDict, total=False):
     processes: int
     memory: str  # such as "8GiB"
     chunk: int  # clients trained at once
-    precision: Literal["float32", "tf32"]
+    precision: Literal["float32", "tf32", "bf16"]
     unseen: float  # share of clients that are never trained on
     allow_degenerate: bool  # options that make a method another one
 

@@ -15,6 +15,7 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
 from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.parts import Blocks
+from fedblocks.core.precision import half_precision
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.evaluations import OnEvaluation
@@ -146,7 +147,14 @@ def refuse_real(folder: RunFolder) -> None:
 @contextmanager
 def hardware(config: Config) -> Iterator[None]:
     """Threads and precision as a configuration says, and as before afterwards."""
-    with tf32(config.precision == "tf32"), threads(config.threads):
+    with products_in(config.precision), threads(config.threads):
+        yield
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Products as a configuration's `precision` says."""
+    with tf32(precision == "tf32"), half_precision(precision == "bf16"):
         yield
 
 

@@ -18,6 +18,7 @@ import torch
 
 import fedblocks.core
 from fedblocks.core.net import Net
+from fedblocks.core.precision import wants_half
 from fedblocks.engines.job import Job
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import available, cores
@@ -69,7 +70,7 @@ class TrialPlan:
         inputs = list(self.experiment.data.x.shape[1:])
         about = [type(method).__name__, method.batch_size, inputs, shapes]
         machine = [torch.__version__, source_digest(), self.threads, cores(), self.processes]
-        everything = json.dumps([*about, self.cohort, self.chunk, *machine])
+        everything = json.dumps([*about, self.cohort, self.chunk, *machine, wants_half()])
         return sha256(everything.encode()).hexdigest()[:32]
 
 

@@ -63,6 +63,11 @@ class RunSpec(BaseModel):
     @staticmethod
     def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
         """Return the specification of a run that a configuration describes."""
+        if config.precision == "bf16":
+            raise UserError(
+                'clients of a federation train in single precision, not with precision = "bf16"',
+                "leave out `precision`",
+            )
         full = config.resolved()
         chosen = {name: full[name] for name in ("seed", "net", "method")}
         spec = RunSpec(

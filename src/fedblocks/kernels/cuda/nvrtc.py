@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from fedblocks.kernels.private_cache import keep, recall
 
 Constants = tuple[tuple[str, int], ...]  # names and values
 
@@ -50,7 +55,7 @@ def available() -> bool:
     """Whether this build of torch brings the compiler along, and it knows the device."""
     nothing = 'extern "C" __global__ void nothing() {}'
     try:
-        _compile(nothing, "nothing.cu", torch.cuda.get_device_capability())
+        _machine_code(nothing, "nothing.cu", torch.cuda.current_device())
     # no such library, another compiler in it, another kind of device
     except (OSError, AttributeError, RuntimeError):
         return False
@@ -63,13 +68,41 @@ def kernels(
 ) -> Mapping[str, Kernel]:
     """The functions of a source file, compiled for these constants and for one device."""
     defines = "".join(f"#define {name} {value}\n" for name, value in constants)
-    binary = _compile(
-        defines + source.read_text(), source.name, torch.cuda.get_device_capability(device)
-    )
+    binary = _machine_code(defines + source.read_text(), source.name, device)
     _enter(device)
     module = ctypes.c_void_p()
     _check(_library().cuModuleLoadData(ctypes.byref(module), binary))
     return {name: Kernel(_function(module, name)) for name in names}
+
+
+def describe_machine(device: torch.device) -> list[Any]:
+    """What compiled code depends on besides its source: GPU, driver, torch and its compiler."""
+    if device.type != "cuda":
+        return [device.type, torch.__version__]
+    gpu = [torch.cuda.get_device_name(device), *torch.cuda.get_device_capability(device)]
+    return [*gpu, torch.__version__, torch.version.cuda, _driver()]
+
+
+@cache
+def _driver() -> int:
+    version = ctypes.c_int()
+    try:
+        _check(_library().cuDriverGetVersion(ctypes.byref(version)))
+    except (OSError, AttributeError, RuntimeError):  # no such library: nothing is compiled by it
+        return 0
+    return version.value
+
+
+def _machine_code(source: str, name: str, device: int) -> bytes:
+    """As an earlier process compiled it, or compiled now."""
+    machine = describe_machine(torch.device("cuda", device))
+    everything = json.dumps([source, name, _OPTIONS, machine])
+    key = f"code-{sha256(everything.encode()).hexdigest()[:32]}"
+    binary = recall(key)
+    if binary is None:
+        binary = _compile(source, name, torch.cuda.get_device_capability(device))
+        keep(key, binary)
+    return binary
 
 
 def _compile(source: str, name: str, capability: tuple[int, int]) -> bytes:

@@ -7,6 +7,8 @@ three (error below single precision).
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import torch
 import triton
 import triton.language as tl
@@ -14,10 +16,15 @@ from torch import Tensor
 
 from fedblocks.kernels.cuda import narrow
 from fedblocks.kernels.cuda.narrow import Shape, dense
+from fedblocks.kernels.grouped import convolve_in_groups, weight_gradient_in_groups
 from fedblocks.kernels.triton.pooling import unpooled
 from fedblocks.kernels.triton.product import batched_product
+from fedblocks.kernels.triton.tiles import gradient_tiles, product_tiles
 from fedblocks.kernels.triton.unfolding import unfold
+from fedblocks.kernels.trust import KernelUse, run_checked
 
+# what Triton calls them; factors of half precision are multiplied as they are
+_IN_TRITON = {"tf32": "tf32", "tf32x3": "tf32x3", "bf16": "tf32"}
 _UNFOLDED = 1 << 27  # numbers that unfolded inputs may be: half a gigabyte
 
 
@@ -151,7 +158,7 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int, stride: int = 
     batch, out, h', w'].
     """
     shape = Shape.of(x, w, pad, stride)
-    if shape.fits():
+    if shape.fits() and x.dtype == torch.float32:
         return narrow.forward(x, w, bias, shape)[0]
     return _multiply(x, w, bias, shape.outputs, (pad, stride, 1))
 
@@ -168,72 +175,74 @@ def _multiply(
     x: Tensor, w: Tensor, bias: Tensor | None, outputs: tuple[int, int], ways: tuple[int, int, int]
 ) -> Tensor:
     """By matrix products; `ways` are padding, stride, and how far inputs lie apart."""
+    sizes = (*x.shape[1:], *w.shape[1:], *outputs, *ways, bias is not None)
+    use = KernelUse("convolution", sizes, _precision(x))
+    tensors = (x, w, bias)
+    return run_checked(use, _launch_product, convolve_in_groups, tensors, (outputs, ways))
+
+
+def _launch_product(
+    x: Tensor, w: Tensor, bias: Tensor | None, outputs: tuple[int, int], ways: tuple[int, int, int]
+) -> Tensor:
     G, B, C, H, W = x.shape
     F, KS = w.shape[1], w.shape[-1]
     x, w = dense(x), w.contiguous()
     y = torch.empty(G, B, F, *outputs, device=x.device, dtype=x.dtype)
-    tile, block, deep, warps, stages = _tiles(F, C * KS * KS)
+    precision = _precision(x)
+    tile, block, deep, warps, stages = product_tiles(F, C * KS * KS, precision)
     apart = ways[2]
     pixels = triton.cdiv(outputs[0], apart) * triton.cdiv(outputs[1], apart)
     cube = (apart**2 * triton.cdiv(B * pixels, tile), G, triton.cdiv(F, block))
     shifts = x if bias is None else bias.contiguous()
     sizes = (B, C, H, W, F, *outputs)
     arguments = (x, w, shifts, y, x.stride(0), *sizes, *ways, KS, KS, tile, block, deep)
-    _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=stages)
+    ways_of_dot = (bias is not None, _IN_TRITON[precision])
+    _product[cube](*arguments, *ways_of_dot, num_warps=warps, num_stages=stages)
     return y
 
 
-def _tiles(filters: int, inner: int) -> tuple[int, int, int, int, int]:
-    """Outputs, filters and depth of a block, warps and stages: found by trying on an H200."""
-    if filters >= 128:
-        return 128, 128, 16, 8, 3
-    if filters > 32 and inner > 64:
-        return (64, 64, 32, 4, 3) if _precision() == "tf32x3" else (128, 64, 16, 4, 3)
-    return 64, min(_power(filters, 16), 64), 32, 4 if filters > 16 and inner > 64 else 2, 2
-
-
 def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
-    """[clients, out, in, kernel, kernel]: partial sums, then their sum."""
+    """[clients, out, in, kernel, kernel]."""
+    precision, pixels = _precision(x), shape.outputs[0] * shape.outputs[1]
+    few = 256 if precision == "tf32x3" else 64  # pixels: gathering them reads small pieces
+    launch = _unfolded_gradient if shape.filters >= 128 and few >= pixels else _summed_gradient
+    use = KernelUse(launch.__name__, (x.shape[1], *astuple(shape)), precision)
+    return run_checked(use, launch, _plain_gradient, (x, dy), (shape,))
+
+
+def _plain_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
+    return weight_gradient_in_groups(x, dy, shape.kernel, (shape.pad, shape.stride))
+
+
+def _summed_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
+    """Partial sums, then their sum."""
     G, B = x.shape[:2]
     F, KS = shape.filters, shape.kernel
     OH, OW = shape.outputs
     x, dy = dense(x), dy.contiguous()
     K, M = shape.channels * KS * KS, B * OH * OW
-    few = 256 if _precision() == "tf32x3" else 64  # pixels: gathering them reads small pieces
-    if F >= 128 and few >= OH * OW:
-        slopes = dy.transpose(1, 2).reshape(G, F, M)
-        return _unfolded_gradient(x, slopes, shape)
-    rows, block, deep, warps, stages, share = _gradient_tiles(F, K)
+    precision = _precision(x)
+    rows, block, deep, warps, stages, share = gradient_tiles(F, K, precision)
     parts = max(1, min(96, M // share))
-    dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
+    dw = torch.empty(parts, G, F, K, device=x.device, dtype=torch.float32)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
-    blocks = (rows, block, deep, _precision())
+    blocks = (rows, block, deep, _IN_TRITON[precision])
     arguments = (x, dy, dw, x.stride(0), *sizes, parts, *(shape.pad, shape.stride), KS, KS, *blocks)
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
-    return dw.sum(0).view(G, F, shape.channels, KS, KS)
+    return dw.sum(0).to(x.dtype).view(G, F, shape.channels, KS, KS)
 
 
-def _unfolded_gradient(x: Tensor, slopes: Tensor, shape: Shape) -> Tensor:
+def _unfolded_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     """The same by one matrix product a client; as many clients at once as unfolded inputs may
     take memory.
     """
+    x, slopes = dense(x), dy.transpose(1, 2).flatten(2)
     K, M = shape.channels * shape.kernel**2, slopes.shape[2]
     some = max(1, _UNFOLDED // (K * M))
     pieces = zip(x.split(some), slopes.split(some), strict=True)
     dw = torch.cat([batched_product(slope, unfold(own, shape).mT) for own, slope in pieces])
     return dw.view(len(x), shape.filters, shape.channels, shape.kernel, shape.kernel)
-
-
-def _gradient_tiles(filters: int, inner: int) -> tuple[int, int, int, int, int, int]:
-    """Rows, filters and depth of a block, warps, stages, rows of a partial sum: found by trying."""
-    if filters <= 16 or inner <= 32:
-        return 16, 16, 32, 1, 3, 512
-    if filters <= 32:
-        return 32, 32, 32, 2, 3, 1024
-    if _precision() == "tf32x3":
-        return 32, 32, 64, 4, 3, 1024
-    return (32, 64, 64, 4, 3, 4096) if filters <= 64 else (32, 128, 64, 8, 2, 4096)
 
 
 Wanted = tuple[bool, bool]  # the gradient of inputs, and that of weights
@@ -252,7 +261,8 @@ def gradients(
     """
     shape = Shape.of(x, w, *ways, winner is not None)
     none = x.new_empty(0)
-    if shape.fits() and (shape.fits_backwards() or not wanted[0]):
+    single = x.dtype == torch.float32
+    if single and shape.fits() and (shape.fits_backwards() or not wanted[0]):
         dy = dy.contiguous()
         won = x.new_empty(0, dtype=torch.int8) if winner is None else winner
         dx = narrow.input_gradient(dy, won, w, shape) if wanted[0] else none
@@ -263,11 +273,8 @@ def gradients(
     return dx, weight_gradient(x, dy, shape) if wanted[1] else none, dy.sum((1, 3, 4))
 
 
-def _precision() -> str:
+def _precision(x: Tensor) -> str:
+    if x.dtype == torch.bfloat16:
+        return "bf16"
     is_rough = torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
     return "tf32" if is_rough else "tf32x3"
-
-
-def _power(number: int, least: int) -> int:
-    """The next power of two."""
-    return max(least, 1 << (number - 1).bit_length())

@@ -32,7 +32,7 @@ def _forward(
     c, p = tl.arange(0, BC), tl.arange(0, BP)
     real = (c < CHANNELS)[:, None] & (p < P)[None, :]
     at = (row * CHANNELS + c)[:, None] * P + p[None, :]
-    value = tl.load(x + at, mask=real, other=0.0)
+    value = tl.load(x + at, mask=real, other=0.0).to(tl.float32)
     count = CHANNELS * P
     mean = tl.sum(tl.sum(value, 1), 0) / count
     off = tl.where(real, value - mean, 0.0)
@@ -63,8 +63,8 @@ def _backward(
     c, p = tl.arange(0, BC), tl.arange(0, BP)
     real = (c < CHANNELS)[:, None] & (p < P)[None, :]
     at = (row * CHANNELS + c)[:, None] * P + p[None, :]
-    value = tl.load(x + at, mask=real, other=0.0)
-    slope = tl.load(dy + at, mask=real, other=0.0)
+    value = tl.load(x + at, mask=real, other=0.0).to(tl.float32)
+    slope = tl.load(dy + at, mask=real, other=0.0).to(tl.float32)
     count = CHANNELS * P
     mean = tl.sum(tl.sum(value, 1), 0) / count
     off = tl.where(real, value - mean, 0.0)
@@ -97,7 +97,7 @@ def gradients(
     """Of inputs, scales and shifts."""
     dy, x = dy.contiguous(), x.contiguous()
     dx = torch.empty_like(x)
-    dw, db = (torch.empty(x.shape[:3], device=x.device, dtype=x.dtype) for _ in range(2))
+    dw, db = (torch.empty(x.shape[:3], device=x.device, dtype=w.dtype) for _ in range(2))
     sizes, blocks, warps = _sizes(x, groups, eps)
     _backward[(_rows(x, groups),)](
         dy, x, w.contiguous(), dx, dw, db, *sizes, *blocks, num_warps=warps

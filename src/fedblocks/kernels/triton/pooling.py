@@ -18,10 +18,10 @@ def _forward(x, y, winner, H, W, OH, OW, count, SIZE: tl.constexpr, BLOCK: tl.co
     real = i < count
     plane, r = i // (OH * OW), i % (OH * OW)
     corner = x + plane * H * W + r // OW * SIZE * W + r % OW * SIZE
-    best = tl.load(corner, mask=real, other=0.0)
+    best = tl.load(corner, mask=real, other=0.0).to(tl.float32)
     which = tl.zeros((BLOCK,), dtype=tl.int8)
     for k in tl.static_range(1, SIZE * SIZE):
-        value = tl.load(corner + k // SIZE * W + k % SIZE, mask=real, other=0.0)
+        value = tl.load(corner + k // SIZE * W + k % SIZE, mask=real, other=0.0).to(tl.float32)
         # the first of equals wins, and what is no number goes through
         larger = (value > best) | (value != value)
         best = tl.where(larger, value, best)

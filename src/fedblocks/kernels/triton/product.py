@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedblocks.kernels.trust import KernelUse, run_checked
+
 _LEAST = (128, 64, 64)  # rows, columns and depth from which it pays
 _BLOCK = (128, 64, 32)  # likewise; found by trying on an H200, as warps and stages
 _WARPS, _STAGES = 8, 3
@@ -69,14 +71,24 @@ def pays(a: Tensor, b: Tensor) -> bool:
 
 def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """[clients, rows, columns]: a product for each client, plus [clients, columns]."""
-    (G, M, K), N = a.shape, b.shape[2]
     a, b = _dense(a), _dense(b)
+    # three products of halves need the depth side by side in memory; six of thirds do not
+    precision = "tf32x3" if a.stride(2) == b.stride(1) == 1 else "bf16x6"
+    lies = (a.stride(1) == 1, b.stride(1) == 1, bias is not None)
+    use = KernelUse("product", (*a.shape[1:], b.shape[2], *lies), precision)
+    return run_checked(use, _launch, _plain, (a, b, bias), (precision,))
+
+
+def _plain(a: Tensor, b: Tensor, bias: Tensor | None, precision: str) -> Tensor:
+    return a @ b if bias is None else torch.baddbmm(bias.unsqueeze(1), a, b)
+
+
+def _launch(a: Tensor, b: Tensor, bias: Tensor | None, precision: str) -> Tensor:
+    (G, M, K), N = a.shape, b.shape[2]
     y = torch.empty(G, M, N, device=a.device, dtype=a.dtype)
     rows, columns, _ = _BLOCK
     cube = (triton.cdiv(M, rows) * triton.cdiv(N, columns), G)
     shifts = a if bias is None else bias.contiguous()
-    # three products of halves need the depth side by side in memory; six of thirds do not
-    precision = "tf32x3" if a.stride(2) == b.stride(1) == 1 else "bf16x6"
     arguments = (a, b, shifts, y, M, N, K, *a.stride(), *b.stride(), shifts.stride(0), *_BLOCK)
     _batched[cube](*arguments, bias is not None, precision, num_warps=_WARPS, num_stages=_STAGES)
     return y
