@@ -78,7 +78,7 @@ def test_a_node_enters_with_its_clients_unless_one_is_there_already() -> None:
     assert (
         own.nodes[2] == 10
         and 20 not in own._heard
-        and own.refused == {20: "client 2 is there already"}
+        and own.refused == {20: "duplicate: client 2 is there already"}
     )
     own._enter(10, [member(1)])  # again
     assert told[-1] == "client 1 is there, with 4 training examples"

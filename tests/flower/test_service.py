@@ -68,7 +68,7 @@ class Host:
     def serve(
         self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any
     ) -> None:
-        wanted = {"kind": "train", "seconds": 30.0, "patience": 5.0, **choices}
+        wanted = {"kind": "train", "seconds": 120.0, "patience": 5.0, **choices}
         job = job_for(self.path, "f", **wanted)
         folder = lambda context: self.base / "f" / node_name(context.node_config["client"])
         sides_of = lambda context: sides_at(folder(context), job.spec)

@@ -23,6 +23,7 @@ from fedblocks.flower.server.recording import add_metrics, record_of
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.server.watching import EXIT_CODE
 from fedblocks.flower.wire.messages import Part
 from fedblocks.flower.wire.run_spec import shape_of
 from fedblocks.flower.wire.sampling_check import check_sampling
@@ -31,7 +32,7 @@ from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import check_untouched, threads
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.folder import EXIT_CODE, RunFolder
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
 from fedblocks.runs.storage.states import settle

@@ -12,10 +12,12 @@ from typing import Any
 from fedblocks.core.errors import UserError, error_of
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.storage.folder import EXIT_CODE, RunFolder
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
+# under which the folder of a run keeps the exit code of the error that ended it
+EXIT_CODE = "exit-code"
 LOOK = 0.3  # seconds between two looks at the record
 
 

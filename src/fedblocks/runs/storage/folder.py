@@ -37,7 +37,6 @@ READ = {CHECKPOINTS, CONSTANTS, FROZEN, *WRITTEN}
 AFTER_CONFIG = {CONFIG, code_record.FILE, CONSTANTS, FROZEN}  # but before a round is stored
 # under which the folder of a real federation's run keeps the name that its clients know
 REAL = "federation-run"
-EXIT_CODE = "exit-code"  # under which it keeps that of the error that ended the run
 BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
 
 
