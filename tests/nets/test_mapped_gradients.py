@@ -1,5 +1,5 @@
 """What fused layers do on the way back, written in plain operations for second derivatives, is what
-autograd finds; the kernels themselves are tested on a GPU.
+autograd finds; the kernels of a GPU themselves are tested there.
 """
 
 from __future__ import annotations
@@ -43,9 +43,41 @@ def test_rows_of_a_bias_begin_where_the_kernels_can_load_and_hold_the_same_numbe
     assert aligned.stride(-2) % 16 == 0
 
 
-def test_attention_is_not_fused_on_a_cpu() -> None:
+def test_attention_is_fused_in_single_precision_alone() -> None:
     query = torch.zeros(2, 3, 5, 4)
-    assert not can_fuse(query, query, query)
+    assert can_fuse(query, query, query)
+    assert not can_fuse(*[query.double()] * 3)
+
+
+def test_on_a_cpu_values_of_another_width_than_queries_are_not_fused() -> None:
+    query = torch.zeros(2, 3, 5, 4)
+    assert not can_fuse(query, query, torch.zeros(2, 3, 5, 8))
+
+
+@pytest.mark.parametrize("kind", ["all", "causal", "padded"])
+def test_fused_attention_of_mapped_clients_is_that_of_each_in_plain_operations(kind: str) -> None:
+    torch.manual_seed(0)
+    clients = [torch.randn(3, 2, 4, 5, 8) for _ in range(3)]  # [clients, examples, heads, ...]
+    closed = torch.rand(3, 2, 1, 1, 5) < 0.4
+    closed[0, 0] = True  # an example that fills up a batch: its queries look nowhere
+    bias = torch.zeros(closed.shape).masked_fill(closed, -math.inf) if kind == "padded" else None
+    slope = torch.randn(5, 8)
+
+    def loss(query: Tensor, key: Tensor, value: Tensor, own: Tensor | None) -> Tensor:
+        is_causal = kind == "causal"
+        return (attention(query, key, value, own, is_causal=is_causal) * slope).sin().sum()
+
+    with mode(training=True, mapped=True, key=None):
+        of_bias = None if bias is None else 0
+        slopes = torch.func.grad_and_value(loss, (0, 1, 2))
+        grads, values = torch.vmap(slopes, (0, 0, 0, of_bias))(*clients, bias)
+        for client in range(3):
+            alone = [t[client].double().requires_grad_() for t in clients]
+            own = None if bias is None else bias[client].double()
+            expected = loss(*alone, own)
+            torch.testing.assert_close(values[client], expected.float(), rtol=1e-5, atol=1e-5)
+            for one, other in zip(grads, torch.autograd.grad(expected, alone), strict=True):
+                torch.testing.assert_close(one[client], other.float(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_numbers", [True, False])

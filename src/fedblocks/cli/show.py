@@ -27,6 +27,7 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
 
     def action() -> None:
         from fedblocks.config.catalogue import methods as all_methods
+        from fedblocks.config.registry import ADAPTER_METHODS
         from fedblocks.recipes.suite.default_runs import read_default_runs, sentence_about
 
         read_code(code)
@@ -49,6 +50,9 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
         for entry in entries:
             if entry["suite"] and entry["suite"]["below_both"]:
                 say(f"{entry['name']}: {sentence_about(entry['name'], suite)}")
+        others = [name for name in ADAPTER_METHODS if name not in {e["name"] for e in entries}]
+        if others:
+            say(f"For a net with adapters, by --code (docs/adapters.md): {', '.join(others)}.")
 
     stoppable(action)
 

@@ -61,13 +61,30 @@ FILLED_IN = {  # parameters that a run fills in by itself
 }
 
 
+# methods that need a net with adapters, which a configuration cannot make by itself: name -> class
+ADAPTER_METHODS = {
+    "fedavg_lora": "FedAvgLoRA",
+    "ffa_lora": "FFALoRA",
+    "fedsa_lora": "FedSALoRA",
+    "product_lora": "ProductLoRA",
+    "dual_lora": "DualLoRA",
+}
 # classes of methods that files of the user define and put nowhere: name -> file
 UNLISTED: dict[str, str] = {}
 
 
 def unlisted_method(name: str) -> str:
-    """What is missing in a file that defines a method and does not register it."""
+    """What to write for a method that exists and is not registered: in a file that defines it, or
+    one that needs a net with adapters.
+    """
     plain = name.replace("_", "").replace("-", "").lower()
+    for known, title in ADAPTER_METHODS.items():
+        if title.lower() == plain:
+            return (
+                f"it needs a net with adapters: in a file for --code write "
+                f'METHODS["{known}"] = fedblocks.{title}, and put a function that returns '
+                "fedblocks.lora(...) into NETS; see docs/adapters.md"
+            )
     for title, file in UNLISTED.items():
         if title.lower() == plain:
             line = f'METHODS["{name}"] = {title}'

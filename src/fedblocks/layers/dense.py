@@ -94,6 +94,8 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
             return y.view(*a.shape[:-1], b.shape[-1])
     if bias is None:
         return a @ b
+    if a.dim() == 2:
+        return torch.addmm(bias, a, b)  # one pass over the result, not two
     if a.dim() == 3:
         return torch.baddbmm(bias.unsqueeze(-2), a, b)
     return a @ b + bias.unsqueeze(-2)

@@ -20,12 +20,13 @@ Bias = Tensor | None  # added to the scores: 0, or -inf where a query must not l
 
 
 def can_fuse(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernels take these: single or half precision on a GPU, examples x heads x
-    steps x features, features in sixteen bytes.
+    """Whether the kernels take these: examples x heads x steps x features, features in sixteen
+    bytes; single or half precision on a GPU, single precision and equal features on a CPU.
     """
     dtype = query.dtype
     alike = dtype in _KINDS and key.dtype == value.dtype == dtype
-    plain = alike and all(t.dim() == 4 and t.is_cuda for t in (query, key, value))
+    known = query.is_cuda or (dtype == torch.float32 and query.shape[-1] == value.shape[-1])
+    plain = alike and known and all(t.dim() == 4 for t in (query, key, value))
     even = all(t.shape[-1] * t.element_size() % _WIDE == 0 for t in (query, value))
     return plain and even and query.shape[:2] == key.shape[:2] == value.shape[:2]
 
@@ -158,6 +159,11 @@ def _attend(
     query: Tensor, key: Tensor, value: Tensor, bias: Bias, is_causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Outputs, and the logarithm of each query's sum, which the way back needs."""
+    if not query.is_cuda:
+        y, logs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, is_causal, attn_mask=bias, scale=scale
+        )
+        return y, logs
     y, logs, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, _aligned(bias), True, 0.0, is_causal, scale=scale
     )
@@ -168,6 +174,11 @@ def _gradients(
     dy: Tensor, saved: tuple[Any, ...], is_causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value, bias, y, logs = saved
+    if not query.is_cuda:
+        dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            dy, query, key, value, y, logs, 0.0, is_causal, attn_mask=bias, scale=scale
+        )
+        return dq, dk, dv
     no_noise = torch.zeros((), dtype=torch.int64, device=query.device)
     tensors = (dy, query, key, value, _aligned(bias), y, logs, no_noise, no_noise)
     wanted = [True, True, True, False]
