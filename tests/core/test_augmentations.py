@@ -18,7 +18,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
-from tests.representatives import mark_others
+from tests.representatives import case_of, mark_others
 
 KEY = torch.tensor(12345)
 # in batches of 4: one left over, one example, one full batch, nothing, a half, two full
@@ -126,7 +126,12 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "fedem", "pfedmb", "flow", "per_fedavg"])
+# a private head, a mixture, second derivatives; the others in `make soak`
+DRAWN = ("fedper", "fedem", "per_fedavg")
+OTHERS = ("fedavg", "pfedmb", "flow")
+
+
+@pytest.mark.parametrize("name", [case_of(n, always=n in DRAWN) for n in (*DRAWN, *OTHERS)])
 def test_engines_draw_the_same_images(name: str) -> None:
     make = fb.METHODS[name]
     ends = {}

@@ -69,7 +69,7 @@ def _renamed(value: Any, names: Mapping[Slot, Slot]) -> Any:
     return tuple(_renamed(v, names) for v in value) if isinstance(value, tuple) else value
 
 
-def written(operation: RecordedCall) -> set[Slot]:
+def written(operation: RecordedCall) -> frozenset[Slot]:
     """The tensors that an operation changes."""
     schema: Any = operation.call._schema  # type: ignore[attr-defined]
     values = {

@@ -148,9 +148,7 @@ def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
 
 def _copies(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """One copy of each tensor that the program looks at; the others as they are."""
-    read = {
-        slot for operation in (*program.first, *program.operations) for slot in operation.reads
-    }
+    read = {slot for operation in (*program.first, *program.operations) for slot in operation.reads}
     pairs = list(zip(program.inputs, inputs, strict=True))
     own = {slot: tensor.clone() for slot, tensor in pairs if slot in read}
     return [own.get(slot, tensor) for slot, tensor in pairs]
