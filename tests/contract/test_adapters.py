@@ -14,6 +14,7 @@ from fedblocks.methods.ifca import IFCA
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import CHECKS, Example, Invariant, example_for, run_check
 from fedblocks.testing.adapters import ADAPTERS, adapted_net
+from tests.representatives import case_of
 
 OTHERS = {
     "fedavg": (FedAvg, {}),
@@ -50,9 +51,12 @@ def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> No
 @pytest.mark.parametrize(
     "invariant", ASKED, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
 )
-@pytest.mark.parametrize("method", OTHERS)
+@pytest.mark.parametrize(
+    "method", [case_of(name, always=name in ("fedper", "fedem")) for name in OTHERS]
+)
 def test_a_method_that_knows_nothing_of_adapters_keeps_it_over_them(
     method: str, invariant: Invariant
 ) -> None:
+    """A private head and a mixture; the other four in `make soak`."""
     check = run_check(invariant, example_over_adapters(method))
     assert check.passed, check.detail

@@ -21,6 +21,7 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import Leaves, differences, judged, report_leaves, state_leaves
 from fedblocks.testing.rounds import run
+from tests.representatives import REPRESENTATIVES, case_of
 
 # in batches of 4: one left over, one example, one full batch, nothing, a half, two full
 SIZES = (9, 1, 4, 0, 6, 8)
@@ -103,12 +104,18 @@ def outcome(name: str, kind: str, engine: Engine, **changes: object) -> Leaves:
 
 
 PAIRS = [
-    (name, kind) for name in EXAMPLES for kind in KINDS if not (name in ROUTED and kind == "lstm")
+    case_of(name, kind, always=kind == "cnn" or name in REPRESENTATIVES)
+    for name in EXAMPLES
+    for kind in KINDS
+    if not (name in ROUTED and kind == "lstm")
 ]
 
 
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_the_vectorised_engine_gives_what_the_sequential_gives(name: str, kind: str) -> None:
+    """All methods on a net with convolutions, norms and dropout, one of each kind on the others;
+    all on all in `make soak`.
+    """
     assert (
         differences(
             outcome(name, kind, Vectorised(chunk=4)), outcome(name, kind, Sequential()), 1e-5

@@ -12,6 +12,7 @@ from fedblocks.core.net import Net
 from fedblocks.testing import EXAMPLES, Example
 from fedblocks.testing.compare import close, differences, state_leaves
 from fedblocks.testing.rounds import ENGINES, run
+from tests.representatives import mark_others
 
 CLIPPED = 0.5  # a norm that gradients of the examples are longer than
 
@@ -39,8 +40,9 @@ def with_scalar(name: str) -> Example:
     return replace(example, options={**example.options, "net": net}, rounds=2)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_a_method_trains_a_net_with_a_number_among_its_parameters(name: str) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = with_scalar(name)
     ends = []
     for engine in ENGINES:

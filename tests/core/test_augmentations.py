@@ -18,6 +18,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
+from tests.representatives import case_of, mark_others
 
 KEY = torch.tensor(12345)
 # in batches of 4: one left over, one example, one full batch, nothing, a half, two full
@@ -125,7 +126,12 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "fedem", "pfedmb", "flow", "per_fedavg"])
+# a private head, a mixture, second derivatives; the others in `make soak`
+DRAWN = ("fedper", "fedem", "per_fedavg")
+OTHERS = ("fedavg", "pfedmb", "flow")
+
+
+@pytest.mark.parametrize("name", [case_of(n, always=n in DRAWN) for n in (*DRAWN, *OTHERS)])
 def test_engines_draw_the_same_images(name: str) -> None:
     make = fb.METHODS[name]
     ends = {}
@@ -141,8 +147,9 @@ def test_engines_draw_the_same_images(name: str) -> None:
     assert differences(ends["vectorised"], plain, 1e-3) != []
 
 
-@pytest.mark.parametrize("name", list(EXAMPLES))
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_every_method_trains_on_noisy_inputs_alike_on_both_engines(name: str) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = EXAMPLES[name]()
     noisy = (fb.Noise(0.3), fb.Scale(0.3))
     ends = []

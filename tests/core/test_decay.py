@@ -16,6 +16,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
+from tests.representatives import mark_others
 
 CLIENTS = range(6)
 STRONG = 0.3  # so that a wrong group shows in the first digits
@@ -95,8 +96,9 @@ def test_a_bias_of_an_lstm_and_of_attention_is_one() -> None:
     assert not any("bias" in name for name in names)
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "scaffold"])
+@pytest.mark.parametrize("name", mark_others(name for name in EXAMPLES if name != "scaffold"))
 def test_engines_agree_and_biases_are_left_out_in_every_method(name: str) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = EXAMPLES[name]()
     ends = {}
     for kind, optimizer in {

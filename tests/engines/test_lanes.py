@@ -31,6 +31,7 @@ from fedblocks.methods.moon import Moon
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.lanes import number_reasons, with_all_numbers
 from fedblocks.testing.starts import STARTS
+from tests.representatives import mark_others
 
 RATES = (1.0, 0.5)  # times the learning rate of the example
 
@@ -60,8 +61,9 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
     return actual
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_lanes_end_as_separate_runs(name):
+    """One method of each kind; all of them in `make soak`."""
     lanes = settings(name)
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [experiment.start() for experiment in lanes]

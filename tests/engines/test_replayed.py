@@ -18,6 +18,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
+from tests.representatives import mark_others
 
 
 def outcome(experiment, cohorts, engine) -> tuple[dict, dict]:
@@ -42,8 +43,9 @@ def compared(experiment, cohorts) -> Sequential:
     return engine
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = EXAMPLES[name]()
     compared(example.experiment(), [example.everybody] * 2)
 

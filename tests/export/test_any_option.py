@@ -15,6 +15,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.schedules import Ramp, Schedule
 from fedblocks.export.formats import read
 from fedblocks.testing import EXAMPLES
+from tests.representatives import mark_others
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedblocks.runs.progress.RunWarning")
 
@@ -32,10 +33,11 @@ def with_schedules(method: Method) -> tuple[Method, list[str]]:
     return type(method)(**{**method.options(), "net": method.net, **own}), [*schedules]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_a_model_leaves_and_comes_back_with_schedules_in_all_options(
     name: str, tmp_path: Path
 ) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = EXAMPLES[name]()
     method, schedules = with_schedules(example.method(**example.options))
     assert "lr" in schedules

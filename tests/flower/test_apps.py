@@ -29,6 +29,7 @@ from fedblocks.flower.wire.records import HEADERS
 from fedblocks.testing import EXAMPLES, Example
 from fedblocks.testing.compare import differences, report_leaves, state_leaves
 from fedblocks.testing.rounds import run
+from tests.representatives import mark_others
 
 from .federations import RUN, leaves
 from .local_grid import LocalGrid, Meddle
@@ -62,8 +63,9 @@ class Federated:
         return self.rounds[-1].progress
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_flower_apps_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
+    """One method of each kind; all of them in `make soak`."""
     example = EXAMPLES[name]()
     simulated = run(example.experiment(), Sequential(), example.cohorts(), score="test")
     federation = Federated(example, tmp_path)

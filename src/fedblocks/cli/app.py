@@ -6,7 +6,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -98,12 +99,18 @@ def _options(
         refuse_ranks(f"fedblocks {context.invoked_subcommand}")
 
 
+@cache
+def command() -> Any:
+    """All commands, built once in a process that runs several of them."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code; docs/commands.md lists the codes."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     try:
-        app(args=[word for word in words if word != "--debug"], prog_name="fedblocks")
+        command()(args=[word for word in words if word != "--debug"], prog_name="fedblocks")
     except UserError as error:
         if debug:
             traceback.print_exc()

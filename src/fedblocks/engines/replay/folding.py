@@ -18,7 +18,6 @@ from fedblocks.engines.replay.recording import (
     Ref,
     Slot,
     arranged,
-    reads,
 )
 from fedblocks.engines.replay.running import ready, run
 
@@ -70,7 +69,7 @@ def _renamed(value: Any, names: Mapping[Slot, Slot]) -> Any:
     return tuple(_renamed(v, names) for v in value) if isinstance(value, tuple) else value
 
 
-def written(operation: RecordedCall) -> set[Slot]:
+def written(operation: RecordedCall) -> frozenset[Slot]:
     """The tensors that an operation changes."""
     schema: Any = operation.call._schema  # type: ignore[attr-defined]
     values = {
@@ -78,7 +77,7 @@ def written(operation: RecordedCall) -> set[Slot]:
         **dict(operation.kwargs),
     }
     changed = [values[a.name] for a in schema.arguments if a.is_write and a.name in values]
-    return reads(replace(operation, args=tuple(changed), kwargs=()))
+    return replace(operation, args=tuple(changed), kwargs=()).reads
 
 
 class _Folder:
@@ -127,7 +126,7 @@ class _Folder:
         large = any(
             torch.Size(self.layouts[out].shape).numel() > _LARGEST for out in operation.outs
         )
-        if large or not reads(operation) <= self.known.keys():
+        if large or not operation.reads <= self.known.keys():
             return False
         with torch.no_grad():
             run([ready(operation)], self.known)

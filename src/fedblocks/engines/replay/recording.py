@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,19 @@ class RecordedCall:
     outs: tuple[Slot, ...]  # where its results go
     # not needed any more afterwards: their memory is used again at once
     done: tuple[Slot, ...] = ()
+
+    @cached_property
+    def reads(self) -> frozenset[Slot]:
+        """The tensors that it is given."""
+        slots: set[Slot] = set()
+        waiting = [*self.args, *(value for _, value in self.kwargs)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, Ref):
+                slots.add(value.slot)
+            elif isinstance(value, tuple):
+                waiting.extend(value)
+        return frozenset(slots)
 
 
 class Layout(NamedTuple):
@@ -89,7 +103,7 @@ def arranged(
     nobody needs is left out.
     """
     kept = needed(operations)
-    used = {slot for operation in kept for slot in reads(operation)}
+    used = {slot for operation in kept for slot in operation.reads}
     constants = {slot: tensor for slot, tensor in constants.items() if slot in used}
     stays = {*program.inputs, *program.buffers, *constants}
     first, others = _split(kept, stays)
@@ -146,7 +160,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         storages = tuple(
             numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors)
         )
-        read = {slot for operation in self.operations for slot in reads(operation)}
+        read = {slot for operation in self.operations for slot in operation.reads}
         constants = {s: self.tensors[s] for s in read - self.written - set(self.inputs)}
         versions = {s: 0 if t.is_inference() else t._version for s, t in constants.items()}
         empty = Program((), (), self.inputs, steady, {}, versions, layouts, storages)
@@ -181,19 +195,6 @@ def _depends_on_numbers(func: Any, args: Any) -> bool:
     )
 
 
-def reads(operation: RecordedCall) -> set[Slot]:
-    """The tensors that an operation is given."""
-    slots: set[Slot] = set()
-    waiting = [*operation.args, *(value for _, value in operation.kwargs)]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Ref):
-            slots.add(value.slot)
-        elif isinstance(value, tuple):
-            waiting.extend(value)
-    return slots
-
-
 def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
     """Without operations whose results nobody reads and which change nothing."""
     kept: list[RecordedCall] = []
@@ -202,7 +203,7 @@ def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
         schema: Any = operation.call._schema  # type: ignore[attr-defined]
         if schema.is_mutable or not operation.outs or read & set(operation.outs):
             kept.append(operation)
-            read |= reads(operation)
+            read |= operation.reads
     return kept[::-1]
 
 
@@ -214,7 +215,7 @@ def _split(
     steady = set(steady)
     for operation in operations:
         view: bool = operation.call.is_view  # type: ignore[attr-defined]
-        if view and reads(operation) <= steady:
+        if view and operation.reads <= steady:
             first.append(operation)
             steady |= set(operation.outs)
         else:
@@ -227,7 +228,7 @@ def _freeing(operations: Sequence[RecordedCall], keep: set[Slot]) -> tuple[Recor
     calls: list[RecordedCall] = []
     later = set(keep)
     for operation in reversed(operations):
-        here = reads(operation) | set(operation.outs)
+        here = operation.reads | set(operation.outs)
         calls.append(replace(operation, done=tuple(sorted(here - later))))
         later |= here
     return tuple(calls[::-1])

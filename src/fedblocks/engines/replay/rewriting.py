@@ -20,7 +20,6 @@ from fedblocks.engines.replay.recording import (
     Ref,
     Slot,
     arranged,
-    reads,
 )
 from fedblocks.engines.replay.running import Arena, Machine
 
@@ -103,7 +102,7 @@ def _all(program: Program) -> Iterator[RecordedCall]:
 
 def _last_uses(program: Program) -> dict[int, int]:
     """The last operation that touches each storage."""
-    used = ((number, reads(o) | set(o.outs)) for number, o in enumerate(_all(program)))
+    used = ((number, o.reads | set(o.outs)) for number, o in enumerate(_all(program)))
     return {program.storages[slot]: number for number, slots in used for slot in slots}
 
 
@@ -149,9 +148,7 @@ def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
 
 def _copies(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """One copy of each tensor that the program looks at; the others as they are."""
-    read = {
-        slot for operation in (*program.first, *program.operations) for slot in reads(operation)
-    }
+    read = {slot for operation in (*program.first, *program.operations) for slot in operation.reads}
     pairs = list(zip(program.inputs, inputs, strict=True))
     own = {slot: tensor.clone() for slot, tensor in pairs if slot in read}
     return [own.get(slot, tensor) for slot, tensor in pairs]

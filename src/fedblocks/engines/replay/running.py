@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, reads
+from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot
 
 Thunk = Callable[[], Any]
 # memory that programs share, since only one of them runs at a time
@@ -33,12 +33,12 @@ class Machine:
         moves = set(program.inputs[: program.steady])  # what is another tensor for another client
         self.first = [ready(operation) for operation in program.first if _moves(operation, moves)]
         run(
-            [ready(operation) for operation in program.first if not reads(operation) & moves],
+            [ready(operation) for operation in program.first if not operation.reads & moves],
             self.memory,
         )
         self.parts = [self._part(part, moves) for part in _parts(program)]
         read = {
-            slot for operation in (*program.first, *program.operations) for slot in reads(operation)
+            slot for operation in (*program.first, *program.operations) for slot in operation.reads
         }
         self.places = [
             own[slot] if slot in read else None for slot in program.inputs[program.steady :]
@@ -72,7 +72,7 @@ class Machine:
         if isinstance(part, list):
             return _Open(lambda memory: partial(run, part, memory))
         complete = partial(_complete, part, _kernel(part.call, self.direct))
-        return _Open(complete) if reads(part) & moves else complete(self.memory)
+        return _Open(complete) if part.reads & moves else complete(self.memory)
 
 
 def _own(program: Program, arena: Arena) -> dict[Slot, Tensor]:
@@ -100,7 +100,7 @@ class _Open:
 
 def _moves(operation: RecordedCall, moves: set[Slot]) -> bool:
     """Whether a view is of something that moves; if so it moves, too."""
-    is_moved = bool(reads(operation) & moves)
+    is_moved = bool(operation.reads & moves)
     if is_moved:
         moves |= set(operation.outs)
     return is_moved
@@ -162,7 +162,7 @@ def _parts(program: Program) -> list[RecordedCall | list[Call]]:
     stays |= {out for operation in program.first for out in operation.outs}
     parts: list[RecordedCall | list[Call]] = []
     for operation in program.operations:
-        if reads(operation) | set(operation.outs) <= stays:
+        if operation.reads | set(operation.outs) <= stays:
             parts.append(operation)
         elif parts and isinstance(parts[-1], list):
             parts[-1].append(ready(operation))

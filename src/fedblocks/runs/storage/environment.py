@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@cache  # reading it takes as long as a round of a small run
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)

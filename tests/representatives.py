@@ -1,0 +1,32 @@
+"""Methods that stand for the others, where a fact is one of the engines and not of the method.
+
+`make test` looks at one method of each kind, `make soak` at all of them. What every method has to
+keep by itself is in `tests/contract/test_contract.py` and in `tests/oracles`: never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+# a shared net, a private head, two nets, mixtures, clusters, branches, modules, routes of
+# modules and of layers, clients' own weights, second derivatives, memory at both ends, an
+# optimizer of the server, a net that makes nets
+REPRESENTATIVES = frozenset(
+    {
+        *("fedavg", "fedper", "ditto", "fedem", "ifca", "pfedmb", "modfl", "fedmn", "flow_v2"),
+        *("fedfomo", "per_fedavg", "scaffold", "fedyogi", "pfedhn"),
+    }
+)
+
+
+def mark_others(names: Iterable[str]) -> list[ParameterSet]:
+    """Names of methods, for `parametrize`: those that stand for no others are soak."""
+    return [case_of(name, always=name in REPRESENTATIVES) for name in names]
+
+
+def case_of(*values: object, always: bool) -> ParameterSet:
+    """A case that `make test` always looks at, or `make soak` alone."""
+    return pytest.param(*values, marks=() if always else pytest.mark.soak)
