@@ -19,13 +19,13 @@ Bias = Tensor | None  # added to the scores: 0, or -inf where a query must not l
 
 
 def can_fuse(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the kernels take these: single precision, examples x heads x steps x features,
-    features in fours.
+    """Whether the kernels take these: single precision on a GPU or CPU, examples x heads x steps x
+    features, features in fours.
     """
     plain = all(t.dim() == 4 and t.dtype == torch.float32 for t in (query, key, value))
-    plain = plain and (query.is_cuda or query.shape[-1] == value.shape[-1])
+    here = query.is_cuda or (query.is_cpu and query.shape[-1] == value.shape[-1])
     even = query.shape[-1] % _FOURS == 0 and value.shape[-1] % _FOURS == 0
-    return plain and even and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    return here and plain and even and query.shape[:2] == key.shape[:2] == value.shape[:2]
 
 
 def fused_attention(
