@@ -54,6 +54,11 @@ def test_on_a_cpu_values_of_another_width_than_queries_are_not_fused() -> None:
     assert not can_fuse(query, query, torch.zeros(2, 3, 5, 8))
 
 
+def test_attention_without_numbers_is_not_fused() -> None:
+    query = torch.zeros(2, 3, 5, 4, device="meta")
+    assert not can_fuse(query, query, query)
+
+
 @pytest.mark.parametrize("kind", ["all", "causal", "padded"])
 def test_fused_attention_of_mapped_clients_is_that_of_each_in_plain_operations(kind: str) -> None:
     torch.manual_seed(0)

@@ -25,8 +25,9 @@ def can_fuse(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """
     dtype = query.dtype
     alike = dtype in _KINDS and key.dtype == value.dtype == dtype
-    known = query.is_cuda or (dtype == torch.float32 and query.shape[-1] == value.shape[-1])
-    plain = alike and known and all(t.dim() == 4 for t in (query, key, value))
+    equal = dtype == torch.float32 and query.shape[-1] == value.shape[-1]
+    here = query.is_cuda or (query.is_cpu and equal)
+    plain = alike and here and all(t.dim() == 4 for t in (query, key, value))
     even = all(t.shape[-1] * t.element_size() % _WIDE == 0 for t in (query, value))
     return plain and even and query.shape[:2] == key.shape[:2] == value.shape[:2]
 
