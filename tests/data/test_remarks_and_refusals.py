@@ -15,6 +15,7 @@ from fedblocks.data.checks import holders, warnings
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.joining import Parts, join, join_parts
 from fedblocks.data.overview import describe, preview
+from fedblocks.data.sets.idx import read_idx
 from fedblocks.data.target_columns import target_columns
 from fedblocks.data.targets import (
     describe_targets,
@@ -221,3 +222,11 @@ def test_columns_of_targets_are_named_one_by_one() -> None:
             target_columns(label, task, ["a", "b"])
     with pytest.raises(DataError, match="a, a has a column twice"):
         target_columns("a,a", LABELS, ["a"])
+
+
+def test_an_idx_file_says_that_it_holds_bytes() -> None:
+    body = bytes([1, 0, 0, 0, 2]) + b"ab"  # one axis of two
+    assert read_idx(b"\0\0\x08" + body, "f").tolist() == [97, 98]
+    for wrong in (b"\0\0\x09" + body, b"\0\0\x08", b""):
+        with pytest.raises(DataError, match="f is not an idx file of bytes"):
+            read_idx(wrong, "f")

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.introspection import Option, options_of
 from fedblocks.core.option_types import fits
 from fedblocks.core.options import Above, AtLeast, AtMost, Limit
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import EXAMPLES, Example
 from fedblocks.testing.adapters import ADAPTERS
+from fedblocks.testing.federations import small_net
 
 EVERY = {**EXAMPLES, **ADAPTERS}
 
@@ -61,3 +63,9 @@ def test_both_sides_of_each_limit_are_told_apart(name: str) -> None:
         assert "must be" in said and limit.words in said, (option_name, wrong, said)
         tried += 1
     assert tried >= 3  # lr, epochs, batch_size at least
+
+
+def test_branches_of_a_layer_that_the_net_does_not_have_are_refused() -> None:
+    PFedMB(small_net(), branched=("0",))
+    with pytest.raises(NetError, match='the net has no linear layer "nothing"'):
+        PFedMB(small_net(), branched=("nothing",))

@@ -16,9 +16,9 @@ import torch
 
 from fedblocks.config.model import Config
 from fedblocks.core import private_state
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.private_state import CLIENTS_PER_SHARD, ShardedState
-from fedblocks.core.samplers import UniformSampler
+from fedblocks.core.samplers import TraceSampler, UniformSampler
 from fedblocks.runs import shelf
 from fedblocks.runs.curves import column_of, curves_of
 from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
@@ -188,6 +188,12 @@ def test_a_sampler_that_does_not_repeat_itself_or_chooses_nobody_is_refused() ->
     with pytest.raises(UserError, match="chooses nobody"):
         _try_rounds(sampling(late), 2)
     _try_rounds(sampling(lambda candidates: [], sizes=0), 3)  # who holds what is not known
+
+
+def test_a_trace_that_names_a_stranger_in_a_late_round_is_refused_at_once() -> None:
+    _try_rounds(sampling(TraceSampler(rounds=((0,), ("c3",)))), 1)
+    with pytest.raises(DataError, match=r"^the trace: .*nobody"):
+        _try_rounds(sampling(TraceSampler(rounds=((0,), ("nobody",)))), 1)
 
 
 def test_every_group_has_a_method_every_method_a_group_and_every_client_one() -> None:
