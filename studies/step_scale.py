@@ -119,9 +119,9 @@ def steps() -> dict[str, Any]:
     }
 
 
-def bed_run(bed: str, name: str, options: Options) -> dict[str, Any]:
+def bed_run(bed: str, name: str, options: Options, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """All seeds at once: accuracies of every client."""
-    prepared = [prepare(configuration(bed, name, options, seed)) for seed in SEEDS]
+    prepared = [prepare(configuration(bed, name, options, seed)) for seed in seeds]
     runs = [one.experiment for one in prepared]
     lanes, engine = Lanes(runs), Vectorised()
     clients = [one.clients for one in prepared]

@@ -80,11 +80,18 @@ def test_results_of_the_suite_are_no_published_table(results: Path) -> None:
 
 def test_a_sentence_says_on_how_many_beds_defaults_fail(results: Path) -> None:
     runs = default_runs(results)
-    assert runs["seeds"] == 2
     ends = "With its defaults it ends below both Local and FedAvg on "
     assert sentence_about("fedmn", runs) == f"{ends}1 of 1 test-beds (digits-groups), 2 seeds."
     assert sentence_about("fedavg_ft", runs) == f"{ends}none of 1 test-beds, 2 seeds."
     assert sentence_about("local", runs) == sentence_about("unknown", runs) == ""
+
+
+def test_the_seeds_that_a_method_page_names_are_those_of_its_own_rows(results: Path) -> None:
+    run = {"test": "0:4/10", "new": "1:1/2", "bytes": 1, "seconds": 1.0, "partition": "0"}
+    store(results, "fedper", 4, **{"digits-groups/fedper": {"seeds": {"0": run}, "tuning": []}})
+    runs = default_runs(results)
+    assert sentence_about("fedper", runs).endswith(" (digits-groups), 1 seed.")
+    assert sentence_about("fedmn", runs).endswith(" (digits-groups), 2 seeds.")
 
 
 def test_results_of_two_machines_are_merged(tmp_path: Path) -> None:

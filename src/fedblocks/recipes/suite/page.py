@@ -20,10 +20,7 @@ from fedblocks.reports.compare import SEEDS
 TITLES = {"local": "Local", "fedavg": "FedAvg", "fedavg_ft": "FedAvg+"}
 # Rows with defaults that were run before these changed, and what they were run with; empty once the
 # suite was run again
-OLDER: Mapping[str, str] = {
-    "pfedmb": 'lr_scale = "printed"',
-    "flow": 'local_epochs = 1, router_epochs = 1, global_update_path = "personalised"',
-}
+OLDER: Mapping[str, str] = {}
 ROW_KINDS = {"": "with defaults", TUNED: "tuned on validation data"}
 
 
@@ -63,13 +60,16 @@ def default_runs(folder: Path) -> dict[str, Any]:
     """
     beds = runs_by_bed(folder)
     rows = method_rows(beds)
-    seeds = min((score["seeds"] for row in rows for score in row["scores"]), default=0)
     own = {
-        row["name"]: {"compared": row["compared"], "below_both": row["below_both"]}
+        row["name"]: {
+            "compared": row["compared"],
+            "below_both": row["below_both"],
+            "seeds": min(score["seeds"] for score in row["scores"]),
+        }
         for row in rows
         if row["name"] not in OLDER
     }
-    return {"version": VERSION, "seeds": seeds, "methods": own}
+    return {"version": VERSION, "methods": own}
 
 
 def bed_table() -> str:

@@ -49,6 +49,8 @@ Suite {version}, manifest `{manifest}`. What a number means:
   `space` of the class (option -> values, at most three besides the rate) says what is tuned.
   Each version of its source has results of its own, and the command says how many versions have
   been tried.
+- **A method of our own**, which shares each module with whom first updates suggest, was tried and
+  is not above the others: [what was learned](methods/modfl.md#who-shares-which-module).
 - Results of **several machines** are joined by `fedblocks reproduce --merge FILE FILE`.
 - There is no critical-difference diagram: with 35 methods on 7 beds methods would have to be 21
   ranks apart.
