@@ -7,7 +7,7 @@ CODE := src tests mutants $(wildcard examples)
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
-	@echo "make test         ruff, mypy and all tests but the slow ones"
+	@echo "make test         ruff, mypy and all tests but slow ones and real federations"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
 	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2 ONLY=reports)"
@@ -24,18 +24,21 @@ quickstart: .venv/.core
 test test-flower soak mutants reliability: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
 test test-flower soak: export PYTHONDONTWRITEBYTECODE =
-# Two workers more than two cores, for two files of federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
-WORKERS := -rs -n 4 --dist loadfile --no-loadscope-reorder
+# In the order of tests/conftest.py; what is skipped is named.
+WORKERS := -rs --dist loadfile --no-loadscope-reorder
+
+# Real federations: several processes each, which mostly wait for one another.
+FEDERATIONS := deployment deployed_attacks foreign_app kills service superlink
 
 # Types are checked while the tests run: mypy takes one core for a minute, and tests often wait.
 test: style
 	@$(MAKE) --no-print-directory -j 2 types pytest
 
 pytest: .venv/.dev
-	.venv/bin/python -m pytest -q $(WORKERS)
+	.venv/bin/python -m pytest -q -n 3 $(WORKERS) $(FEDERATIONS:%=--ignore=tests/flower/test_%.py)
 
 test-flower: .venv/.flower
-	.venv/bin/python -m pytest -q $(WORKERS) tests/flower
+	.venv/bin/python -m pytest -q -n 4 $(WORKERS) tests/flower
 
 soak: .venv/.dev
 	.venv/bin/python -m pytest -q -m soak --timeout=1800

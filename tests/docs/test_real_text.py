@@ -30,6 +30,7 @@ def real_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     torch.set_num_threads(threads)
 
 
+@pytest.mark.soak
 def test_the_page_on_text_by_user_runs_on_real_roles(
     real_roles: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

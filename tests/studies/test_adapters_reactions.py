@@ -118,6 +118,7 @@ def test_every_cell_starts_from_the_stored_base_and_a_head_of_the_seed(folder: P
     }
 
 
+@pytest.mark.soak
 def test_a_study_that_was_stopped_goes_on_and_one_of_other_settings_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,6 +155,7 @@ def test_no_cell_is_begun_that_would_outlast_the_time(
     assert len(json.loads(out.read_text())["cells"]) == 1
 
 
+@pytest.mark.soak
 def test_a_cell_that_fails_is_named_and_the_others_are_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_every_cell_starts_from_the_stored_base_and_trains_adapters_alone(folder
         assert torch.equal(net.base[name], value)
 
 
+@pytest.mark.soak
 def test_all_methods_run_and_the_base_is_scored_without_training(folder: Path) -> None:
     out = folder.parent / "out.json"
     main(["--data", str(folder), "--tiny", "--device", "cpu", "--out", str(out)])
