@@ -3,11 +3,12 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
 CODE := src tests mutants $(wildcard examples)
 
-.PHONY: help quickstart test pytest test-flower soak mutants reliability lint style types docs bench clean
+.PHONY: help quickstart test pytest test-rest test-flower soak mutants reliability lint style types docs bench clean
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
-	@echo "make test         ruff, mypy and all tests but slow ones and real federations"
+	@echo "make test         ruff, mypy and the tests, in some minutes"
+	@echo "make test-rest    further methods in tests of many, the pages of the site"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
 	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2 ONLY=reports)"
@@ -21,21 +22,24 @@ quickstart: .venv/.core
 	@.venv/bin/fedblocks quickstart
 
 # The workers share the cores: more threads each only slow them down.
-test test-flower soak mutants reliability: export OMP_NUM_THREADS = 1
+test test-rest test-flower soak mutants reliability: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
-test test-flower soak: export PYTHONDONTWRITEBYTECODE =
+test test-rest test-flower soak: export PYTHONDONTWRITEBYTECODE =
 # In the order of tests/conftest.py; what is skipped is named.
 WORKERS := -rs --dist loadfile --no-loadscope-reorder
 
-# Real federations: several processes each, which mostly wait for one another.
-FEDERATIONS := deployment deployed_attacks foreign_app kills service superlink
+# What make test leaves to make test-flower: all tests of Flower but the fuzzer at the door.
+FEDERATIONS := $(filter-out %_gateway_fuzz.py,$(wildcard tests/flower/test_*.py))
 
 # Types are checked while the tests run: mypy takes one core for a minute, and tests often wait.
 test: style
 	@$(MAKE) --no-print-directory -j 2 types pytest
 
 pytest: .venv/.dev
-	.venv/bin/python -m pytest -q -n 3 $(WORKERS) $(FEDERATIONS:%=--ignore=tests/flower/test_%.py)
+	.venv/bin/python -m pytest -q -n 3 $(WORKERS) -m "not soak and not rest" $(FEDERATIONS:%=--ignore=%)
+
+test-rest: .venv/.dev
+	.venv/bin/python -m pytest -q -n 3 $(WORKERS) -m "rest and not soak" --ignore=tests/flower
 
 test-flower: .venv/.flower
 	.venv/bin/python -m pytest -q -n 4 $(WORKERS) tests/flower

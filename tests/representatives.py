@@ -1,7 +1,7 @@
 """Methods that stand for the others, where a fact is one of the engines and not of the method.
 
-`make test` looks at one method of each kind, `make soak` at all of them. What every method has to
-keep by itself is in `tests/contract/test_contract.py` and in `tests/oracles`: never left out.
+`make test` looks at one method of each kind, `make test-rest` at the others, and `.ci/run` calls
+both. Oracles (`tests/oracles`) of all methods are in `make test`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ REPRESENTATIVES = frozenset(
 
 
 def mark_others(names: Iterable[str]) -> list[ParameterSet]:
-    """Names of methods, for `parametrize`: those that stand for no others are soak."""
+    """Names of methods, for `parametrize`: those that stand for no others are left
+    to `make test-rest`."""
     return [case_of(name, always=name in REPRESENTATIVES) for name in names]
 
 
 def case_of(*values: object, always: bool) -> ParameterSet:
-    """A case that `make test` always looks at, or `make soak` alone."""
-    return pytest.param(*values, marks=() if always else pytest.mark.soak)
+    """A case of `make test`, or of `make test-rest` alone."""
+    return pytest.param(*values, marks=() if always else pytest.mark.rest)

@@ -57,6 +57,6 @@ def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> No
 def test_a_method_that_knows_nothing_of_adapters_keeps_it_over_them(
     method: str, invariant: Invariant
 ) -> None:
-    """A private head and a mixture; the other four in `make soak`."""
+    """A private head and a mixture; the other four in `make test-rest`."""
     check = run_check(invariant, example_over_adapters(method))
     assert check.passed, check.detail

@@ -6,6 +6,7 @@ import pytest
 
 from fedblocks.methods import METHODS
 from fedblocks.testing import CHECKS, EXAMPLES, Example, Invariant, run_check
+from tests.representatives import mark_others
 
 
 def test_every_method_has_an_example() -> None:
@@ -20,7 +21,8 @@ def example_of(method: str) -> Example:
 @pytest.mark.parametrize(
     "invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
 )
-@pytest.mark.parametrize("method", EXAMPLES)
+@pytest.mark.parametrize("method", mark_others(EXAMPLES))
 def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> None:
+    """One method of each kind; all of them in `make test-rest`."""
     check = run_check(invariant, example_of(method))
     assert check.passed, check.detail

@@ -114,7 +114,7 @@ PAIRS = [
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_the_vectorised_engine_gives_what_the_sequential_gives(name: str, kind: str) -> None:
     """All methods on a net with convolutions, norms and dropout, one of each kind on the others;
-    all on all in `make soak`.
+    all on all in `make test-rest`.
     """
     assert (
         differences(

@@ -42,7 +42,7 @@ def with_scalar(name: str) -> Example:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_a_method_trains_a_net_with_a_number_among_its_parameters(name: str) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = with_scalar(name)
     ends = []
     for engine in ENGINES:

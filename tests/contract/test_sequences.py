@@ -13,7 +13,7 @@ from tests.representatives import mark_others
 
 @pytest.mark.parametrize("method", mark_others(EXAMPLES))
 def test_a_method_labels_the_steps_of_sequences(method: str) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = sequence_example(EXAMPLES[method]())
     assert engines_agree(example) == []
     assert padding(example) == []

@@ -126,7 +126,7 @@ ENGINES = {
 }
 
 
-# a private head, a mixture, second derivatives; the others in `make soak`
+# a private head, a mixture, second derivatives; the others in `make test-rest`
 DRAWN = ("fedper", "fedem", "per_fedavg")
 OTHERS = ("fedavg", "pfedmb", "flow")
 
@@ -149,7 +149,7 @@ def test_engines_draw_the_same_images(name: str) -> None:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_every_method_trains_on_noisy_inputs_alike_on_both_engines(name: str) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = EXAMPLES[name]()
     noisy = (fb.Noise(0.3), fb.Scale(0.3))
     ends = []

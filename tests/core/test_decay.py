@@ -98,7 +98,7 @@ def test_a_bias_of_an_lstm_and_of_attention_is_one() -> None:
 
 @pytest.mark.parametrize("name", mark_others(name for name in EXAMPLES if name != "scaffold"))
 def test_engines_agree_and_biases_are_left_out_in_every_method(name: str) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = EXAMPLES[name]()
     ends = {}
     for kind, optimizer in {

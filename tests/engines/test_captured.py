@@ -65,7 +65,7 @@ def _last(name: str, engine: Vectorised) -> Any:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_recorded_steps_and_hooks_end_where_plain_ones_end(name):
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     engine = Recorded()
     actual, expected = state_leaves(_last(name, engine)), state_leaves(_last(name, Vectorised()))
     assert actual.keys() == expected.keys()

@@ -63,7 +63,7 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_lanes_end_as_separate_runs(name):
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     lanes = settings(name)
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [experiment.start() for experiment in lanes]

@@ -45,7 +45,7 @@ def compared(experiment, cohorts) -> Sequential:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = EXAMPLES[name]()
     compared(example.experiment(), [example.everybody] * 2)
 

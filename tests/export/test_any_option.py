@@ -37,7 +37,7 @@ def with_schedules(method: Method) -> tuple[Method, list[str]]:
 def test_a_model_leaves_and_comes_back_with_schedules_in_all_options(
     name: str, tmp_path: Path
 ) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = EXAMPLES[name]()
     method, schedules = with_schedules(example.method(**example.options))
     assert "lr" in schedules

@@ -65,7 +65,7 @@ class Federated:
 
 @pytest.mark.parametrize("name", mark_others(EXAMPLES))
 def test_flower_apps_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
-    """One method of each kind; all of them in `make soak`."""
+    """One method of each kind; all of them in `make test-rest`."""
     example = EXAMPLES[name]()
     simulated = run(example.experiment(), Sequential(), example.cohorts(), score="test")
     federation = Federated(example, tmp_path)

@@ -227,7 +227,7 @@ PAIRS = [
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "optimizer"), PAIRS)
 def test_two_rounds_are_those_of_the_paper(name: str, optimizer: str, engine: str) -> None:
-    """Every reading with every optimizer in `make soak`."""
+    """Every reading with every optimizer in `make test-rest`."""
     agrees(case(name, optimizer)[0], expected(name, optimizer)[0], ENGINES[engine])
 
 

@@ -99,7 +99,7 @@ PAIRS = [
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "optimizer"), PAIRS)
 def test_two_rounds_are_those_of_the_paper(name: str, optimizer: str, engine: str) -> None:
-    """Every method with every optimizer in `make soak`."""
+    """Every method with every optimizer in `make test-rest`."""
     method, descent = made(name, optimizer)
     train, adapt, join = COURSES[name]
     task = task_of(method, courses=train, adapting=adapt, joining=join)

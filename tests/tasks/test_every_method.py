@@ -31,7 +31,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("preset", "method"), PAIRS)
 def test_a_method_trains_the_set_alike_on_both_engines(preset: str, method: str) -> None:
-    """Every method on every set in `make soak`."""
+    """Every method on every set in `make test-rest`."""
     changes = [*SETS[preset], f"method={method}", *OWN.get(method, ()), *SHORT]
     runs = [
         fb.run(fb.read_config(preset, [*changes, f"engine={engine}"]), engine)

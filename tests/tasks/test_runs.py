@@ -61,7 +61,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_engines_agree_on_every_metric_of_every_client(name: str, method: type[fb.Method]) -> None:
-    """Every method on every task in `make soak`."""
+    """Every method on every task in `make test-rest`."""
     make, task, outputs = TASKS[name]
     runs = {
         engine: fb.run(
