@@ -4,6 +4,7 @@ rotated, renewed.
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
@@ -375,3 +376,17 @@ def test_two_who_enrol_at_once_lose_nobody(
     for thread in threads:
         thread.join()
     assert len(federation.host.clients) == (2 if defended else 1)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_key_or_a_configuration_keeps_nobody_waiting(
+    federation: Federation, tmp_path: Path
+) -> None:
+    folder = federation.enrolled("one", 3)
+    os.mkfifo(tmp_path / "two.pub")
+    with pytest.raises(UserError, match=r"two\.pub is a named pipe"):
+        key_table.enrol(federation.server, tmp_path / "two.pub", [4])
+    (folder / "client.toml").unlink()
+    os.mkfifo(folder / "client.toml")
+    with pytest.raises(UserError, match=r"client\.toml is a named pipe"):
+        ClientHost.read(folder)

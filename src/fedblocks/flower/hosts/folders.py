@@ -23,6 +23,7 @@ from pydantic import (
 
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
+from fedblocks.core.special_files import refuse_special
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.keys.private_files import private_folder, write_private
@@ -45,6 +46,7 @@ class _Host(BaseModel):
     def read(cls: type[Host], folder: Path) -> Host:
         """Read the configuration of a folder."""
         path = folder / cls.file()
+        refuse_special(path)
         try:
             return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
         except OSError as error:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.special_files import refuse_special
 from fedblocks.flower.hosts.folders import NAME, Name
 from fedblocks.flower.keys.client_keys import CURVE, public_text
 from fedblocks.flower.keys.private_files import refuse_open
@@ -38,7 +39,8 @@ def check_name(name: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a file that a client sent; a private key is refused."""
+    """Read a file that a client sent; a private key is refused, and so is a pipe."""
+    refuse_special(path)
     try:
         with open(path, "rb") as file:
             content = file.read(LARGEST + 1)
