@@ -99,7 +99,7 @@ example = example_for(SoftHead, reductions=reductions, plan=PLAN)
 assert plan_text(example) == PLAN
 
 # %% [markdown]
-# ## Twenty-one questions
+# ## Twenty-two questions
 #
 # The contract runs the method in a small federation with clients of unequal size, an empty one, a
 # broken one, one that comes twice, two engines, a stop in between, beside other runs.
