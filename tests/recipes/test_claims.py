@@ -42,6 +42,11 @@ def test_a_lead_is_the_mean_of_paired_differences_with_their_interval() -> None:
     # -4, -4, -5: mean -4.333, deviation 0.577, half 1.434
     assert leads["t", "b"].mean == pytest.approx(-13 / 3)
     assert leads["t", "b"].half == pytest.approx(1.434, abs=1e-3)
+    # 3, 2, -1: mean 1.333, deviation 2.082, half 5.17, so that 0 lies inside on either side
+    for sign in (1, -1):
+        near = {"s/a": cell(3.0 * sign, 2.0 * sign, -1.0 * sign), "s/b": cell(0.0, 0.0, 0.0)}
+        (unsure,) = leads_of(CLAIM, near)
+        assert unsure.mean * sign > 1 and unsure.verdict == "cannot be told"
     verdicts = [leads[key].verdict for key in (("s", "b"), ("s", "c"), ("t", "b"))]
     assert verdicts == ["holds", "cannot be told", "does not hold"]
 

@@ -42,6 +42,11 @@ def test_the_global_model_learns_nothing_from_a_new_client_and_a_tuned_one_does(
     assert len(world["all"]["accuracies"]) == 2
 
 
+def test_a_new_client_trains_what_it_keeps_before_it_is_tested() -> None:
+    head = run_cell(BED, "fedrep", 0)
+    assert head["all"]["accuracies"] != head["0"]["accuracies"]
+
+
 def test_ahead_from_is_where_the_mean_stays_above_the_global_model() -> None:
     world = {n: [0.5, 0.5, 0.5] for n in NUMBERS}
     own = {n: [0.4, 0.4, 0.4] for n in NUMBERS}
