@@ -30,11 +30,17 @@ SHAPES = [
     (5, 7, 3, 1, 0),
     (20, 8, 130, 3, 1),  # many filters on a small image
 ]
+# sums whose length is no multiple of a block's depth, of every kind of block
+UNEVEN = [(20, 8, 65, 3, 1), (20, 8, 257, 3, 1), (33, 16, 130, 3, 1), (20, 9, 31, 3, 1)]
+# rows of pixels that begin at multiples of 16, with many filters
+EVEN = [(64, 16, 128, 3, 1), (128, 16, 128, 3, 1), (128, 32, 128, 3, 1), (256, 16, 256, 3, 1)]
+EVEN += [(64, 32, 64, 3, 1), (32, 32, 32, 3, 1), (128, 16, 160, 1, 0), (32, 48, 64, 5, 2)]
 
 
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + EVEN)
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # a kernel that is wrong would be replaced
 def test_convolutions_of_a_stack_are_those_of_each_client(
     channels, size, filters, kernel, pad, stride, compiler, monkeypatch
 ):
@@ -63,12 +69,8 @@ def test_convolutions_of_a_stack_are_those_of_each_client(
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
 
 
-# sums whose length is no multiple of a block's depth, of every kind of block
-UNEVEN = [(20, 8, 65, 3, 1), (20, 8, 257, 3, 1), (33, 16, 130, 3, 1), (20, 9, 31, 3, 1)]
-
-
-@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN)
-@pytest.mark.filterwarnings("error::RuntimeWarning")  # a kernel that is wrong would be replaced
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN + EVEN)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_convolutions_in_tensor_float_32_are_those_of_each_client(
     channels, size, filters, kernel, pad
 ):
@@ -90,7 +92,7 @@ def test_convolutions_in_tensor_float_32_are_those_of_each_client(
             assert (one[i] - other).abs().max() <= 4e-3 * other.abs().max()
 
 
-@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN)
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES + UNEVEN + EVEN)
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_convolutions_in_half_precision_are_those_of_each_client(
     channels, size, filters, kernel, pad
