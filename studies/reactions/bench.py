@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,13 +21,16 @@ from reactions.cells import ReactionSettings, ReactionStudy
 from torch import Tensor, nn
 
 from fedblocks.core.state import State
+from fedblocks.engines.auto.trial import TrialPlan, planned
 from fedblocks.engines.batching import Draw, batches
-from fedblocks.engines.round import Experiment, run_round
+from fedblocks.engines.processes.workers import cores
+from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.recipes.running.provenance import code_version
 from fedblocks.runs.run import tf32
 
 RATE, REPEAT = 2e-3, 3
+THREADS = torch.get_num_threads()
 SHORT = 48  # tokens
 ON_GPU = ReactionSettings(clients=32, unseen=0, size=64)
 ON_CPU = ReactionSettings(clients=8, unseen=0, size=40, batch=4)
@@ -140,17 +144,28 @@ def contest(work: ReactionStudy, is_rounded: bool) -> dict[str, Any]:
     """Seconds of a round of each, and how far apart their results are."""
     cell = Cell("iid", "fedavg_lora", RATE, 0)
     experiment = Experiment.of(work.method(cell), work.federation("iid", 0), 0)
-    engine, state, everybody = Vectorised(), experiment.start(), range(work.settings.clients)
-    ours = lambda: only_copies(run_round(experiment, state, everybody, engine)[0])
+    state, everybody = experiment.start(), range(work.settings.clients)
+    on_cpu = work.device.type == "cpu"
+    engines: dict[str, Engine] = {"batched": Vectorised()}
+    if on_cpu:  # what a run of some length would take by itself
+        plan = TrialPlan(experiment, everybody, len(everybody), processes=cores(), threads=THREADS)
+        engines["chosen"] = planned(plan)[0]
+    rounds = {
+        name: partial(run_round, experiment, state, everybody, engine)
+        for name, engine in engines.items()
+    }
+    ours = lambda: only_copies(rounds["batched"]()[0])
     with tf32(is_rounded):
         peak = peak_of(ours)  # while nothing else is held
         loop, shared = Loop.of(work, experiment), only_copies(state)
         theirs = lambda: loop.round(shared)
         apart = distance(ours(), theirs(), shared)
-        times = take_turns({"batched": ours, "loop": theirs}, work.device)
-        memory = {} if work.device.type == "cpu" else memory_of(loop, work.settings, peak)
-    ratios = {k: times["loop"][k] / times["batched"][k] for k in ("seconds", "cpu_seconds")}
-    return {**times, "loop / batched": ratios, "relative difference": apart, **memory}
+        times = take_turns({**rounds, "loop": theirs}, work.device)
+        memory = {} if on_cpu else memory_of(loop, work.settings, peak)
+    by_clock = lambda one: {k: times["loop"][k] / one[k] for k in ("seconds", "cpu_seconds")}
+    ratios = {f"loop / {name}": by_clock(times[name]) for name in engines}
+    chosen = {"engine": engines["chosen"].name} if on_cpu else {}
+    return {**times, **ratios, **chosen, "relative difference": apart, **memory}
 
 
 def only_copies(state: State) -> Tensors:

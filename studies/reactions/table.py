@@ -8,6 +8,7 @@ from pathlib import Path
 from adapters.table import Questions, usual_questions
 from reactions.cells import ReactionStudy
 
+QUIET = 2.5  # load average of two cores that do nothing else
 QUESTIONS = Questions(
     "{clients} clients of {size} reactions, {rounds} rounds of one epoch, rank {rank} on queries "
     "and values, Adam",
@@ -21,20 +22,23 @@ def bench_section(path: Path) -> str:
     if not path.is_file():
         return f"Not measured yet: there is no `results/{path.name}`."
     stored = json.loads(path.read_text(encoding="utf-8"))
-    on_cpu = stored["device"] == "cpu"
-    load = f", load average {stored['load']:.1f}, so CPU time counts" if on_cpu else ""
-    clock = "cpu_seconds" if on_cpu else "seconds"
-    unit = "CPU seconds" if on_cpu else "seconds"
+    is_busy = stored["device"] == "cpu" and stored["load"] > QUIET
+    load = f", load average {stored['load']:.1f}, so CPU time counts" if is_busy else ""
+    clock = "cpu_seconds" if is_busy else "seconds"
+    unit = "CPU seconds" if is_busy else "seconds"
     lines = [
         f"{stored['device']}, {stored['threads']} threads{load}; torch {stored['torch']}, "
         f"fedblocks {stored['code']}; {stored['clients']} clients, batches of {stored['batch']}.",
         "",
-        f"| a round | batched, {unit} | loop, {unit} | loop / batched | peak / needed memory |",
-        "|---|---|---|---|---|",
+        f"| a round | batched, {unit} | loop, {unit} | loop / batched | loop / chosen engine "
+        "| peak / needed memory |",
+        "|---|---|---|---|---|---|",
     ]
     for name, one in stored["rounds"].items():
         times = [f"{one[way][clock]:.3g}" for way in ("batched", "loop")]
+        ratio, chosen = f"{one['loop / batched'][clock]:.2f}", "-"
+        if "engine" in one:
+            chosen = f"{one['loop / chosen'][clock]:.2f} (`{one['engine']}`)"
         memory = f"{one['memory']['peak / needed']:.2f}" if "memory" in one else "-"
-        ratio = f"{one['loop / batched'][clock]:.2f}"
-        lines.append(f"| {' | '.join([name, *times, ratio, memory])} |")
+        lines.append(f"| {' | '.join([name, *times, ratio, chosen, memory])} |")
     return "\n".join(lines)
