@@ -239,7 +239,11 @@ def test_a_server_says_who_may_connect_and_that_it_stops(
     monkeypatch.setattr(running, "look_after", look_after)
     monkeypatch.setattr(server_host.time, "sleep", lambda seconds: None)
     server_host.host_server(server, said.append)
-    assert said == ["ready: 2 machines with keys may connect to 127.0.0.1:4321", "news", "stopping"]
+    assert said == [
+        "ready: 2 machines with a key may connect to 127.0.0.1:4321",
+        "news",
+        "stopping",
+    ]
     assert started[0][1:] == (
         server / "logs",
         {**launch.environment(server), launch.SERVER: str(server)},

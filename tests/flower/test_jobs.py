@@ -4,6 +4,7 @@ unfinished are taken up.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts import server_host as hosting
 from fedblocks.flower.hosts.federation import check_job, job_for
+from fedblocks.flower.hosts.status import status_of
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import (
     JobRecord,
@@ -194,7 +196,7 @@ def test_stop_names_what_is_going_on_if_it_is_more_than_one_run(host: Host, flow
     assert flower.asked[-1] == ("stop", other_job.flower_run)
     assert load_job(host.server, other_job.name).status == "stopped"
     assert [record.name for record in hosting.stop_jobs(host.server)] == [first.name]
-    with pytest.raises(UserError, match="no job is running"):
+    with pytest.raises(UserError, match="nothing to stop: no job of"):
         hosting.stop_jobs(host.server)
 
 
@@ -278,7 +280,7 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
     assert any(note.startswith(f"client {unseen} has its model") for note in notes)
 
 
-def test_status_shows_nodes_and_all_jobs_that_are_not_over(
+def test_status_shows_nodes_and_all_jobs_with_their_times(
     host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = submitted(host, "train")
@@ -289,10 +291,31 @@ def test_status_shows_nodes_and_all_jobs_that_are_not_over(
     begin(host, again)
     online = [("ward-a", "online", "17")]
     monkeypatch.setattr(running, "list_nodes", lambda server_host, folder: online)
-    _, node, *jobs = hosting.status_of(host.server)
+    before = datetime.now(UTC)
+    _, node, *jobs = status_of(host.server)
     assert node == {"what": "node", "name": "ward-a", "status": "online", "id": "17"}
     assert [(row["what"], row["status"]) for row in jobs] == [
-        ("train", "failed, 0 rounds: no space"),
+        ("train", "failed: no space; a later job went on with it"),
         ("adapt", "submitted, 0 rounds"),
         ("train", "running, 0 rounds"),
+    ]
+    assert [row["ended"] is None for row in jobs] == [False, True, True]
+    for row in jobs:
+        began = datetime.fromisoformat(str(row["began"]))
+        assert timedelta(0) <= before - began < timedelta(minutes=1)
+        assert str(row["when"]).removeprefix("since ").startswith(f"{began.astimezone():%Y-%m-%d}")
+
+
+def test_status_of_a_server_that_is_not_running_shows_its_jobs(host: Host) -> None:
+    for _ in range(3):
+        record = submitted(host, "train")
+        with working_on(host.server, record.name):
+            pass
+    own, *jobs = status_of(host.server)
+    start = f"start it: fedblocks federation server {host.server}"
+    assert own["status"] == f"not running; {start}"
+    assert [row["status"] for row in jobs] == [
+        "finished; a later job went on with it",
+        "finished; a later job went on with it",
+        "finished, 0 rounds",
     ]

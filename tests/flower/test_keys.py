@@ -384,9 +384,9 @@ def test_a_pipe_in_the_place_of_a_key_or_a_configuration_keeps_nobody_waiting(
 ) -> None:
     folder = federation.enrolled("one", 3)
     os.mkfifo(tmp_path / "two.pub")
-    with pytest.raises(UserError, match=r"two\.pub is a named pipe"):
+    with pytest.raises(UserError, match=r"two\.pub: it is a named pipe"):
         key_table.enrol(federation.server, tmp_path / "two.pub", [4])
     (folder / "client.toml").unlink()
     os.mkfifo(folder / "client.toml")
-    with pytest.raises(UserError, match=r"client\.toml is a named pipe"):
+    with pytest.raises(UserError, match=r"client\.toml: it is a named pipe"):
         ClientHost.read(folder)

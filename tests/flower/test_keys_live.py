@@ -23,7 +23,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
-from fedblocks.flower.hosts.server_host import status_of
+from fedblocks.flower.hosts.status import status_of
 from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 

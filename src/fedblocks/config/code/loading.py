@@ -32,6 +32,8 @@ from fedblocks.config.options import Table
 from fedblocks.config.registry import CODE, PYTHON, UNLISTED
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.small_files import read_small
+from fedblocks.core.special_files import special_kind
 from fedblocks.methods import METHODS
 
 Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
@@ -173,12 +175,15 @@ class _UncachedLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
+    def get_data(self, path: str) -> bytes:
+        return read_small(Path(path))
+
 
 def _import_file(path: Path, as_main: bool) -> None:
     if not path.is_file():
-        raise UserError(
-            f"--code {path}: there is no such file", "name a Python file, or an importable module"
-        )
+        kind = "a folder" if path.is_dir() else special_kind(path)
+        reason = f"it is {kind}, not a plain file" if kind else "there is no such file"
+        raise UserError(f"--code {path}: {reason}", "name a Python file, or an importable module")
     name = "__main__" if as_main else f"fedblocks_code_{path.stem}"
     _look_first_in(path.resolve().parent)
     loader = _UncachedLoader(name, str(path))
@@ -221,7 +226,7 @@ def _look_first_in(folder: Path) -> None:
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file."""
-    return sha256(path.read_bytes()).hexdigest()
+    return sha256(read_small(path)).hexdigest()
 
 
 def tell_children(sources: Sequence[str]) -> None:

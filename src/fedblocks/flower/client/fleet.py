@@ -65,8 +65,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import read_small
 from fedblocks.flower.client.causes import said_reason
 from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.keys.trust import trust_in
 from fedblocks.flower.wire.messages import TooLargeError
 from fedblocks.flower.wire.records import count_assembled_bytes
 
@@ -149,7 +151,7 @@ class Fleet:
             address = f"http://{host.server}"
         else:
             self._keys = _keys(folder / "client.key")
-            secured = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            secured = trust_in(folder)
             address = f"https://{host.server}"
         self._carrier = _Carrier(secured)
         signing = NodeAuthHttpInterceptor(*self._keys)
@@ -256,7 +258,7 @@ class Fleet:
 
 def _keys(file: Path) -> Keys:
     try:
-        key = load_ssh_private_key(file.read_bytes(), None)
+        key = load_ssh_private_key(read_small(file), None)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the key {file}: {error}", "see docs/deploy.md") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):

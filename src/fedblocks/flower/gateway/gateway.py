@@ -38,6 +38,7 @@ from fedblocks.flower.gateway.requests import (
     parse_head,
 )
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.trust import trust_in
 
 Check = Callable[[Headers], Sender | None]
 
@@ -200,7 +201,7 @@ async def run(host: ServerHost, folder: Path) -> None:
             door = Gateway(anybody, ROUTES | UNKEYED, link, limits, free)
             await door.serve(listener, None)
         else:
-            trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            trust = trust_in(folder)
             link = superlink(f"https://{inside}", trust)
             door = Gateway(Members(folder).check, ROUTES, link, limits, free)
             await door.serve(listener, certificate(folder))

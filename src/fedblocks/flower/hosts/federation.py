@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import Interrupted, RunFolderError, UserError, error_of
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.client.data_paths import start_paths_at
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
@@ -109,7 +109,8 @@ def local(
             host = running.start_server(processes, server, tell)
             for node in held:
                 start_client(processes, base / node, node)
-            tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
+            nodes_here = count_of(len(held), "node")
+            tell(f"starting {nodes_here}, and the app that goes through the rounds")
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
             tend = lambda: _tend(processes, server, name, tell)

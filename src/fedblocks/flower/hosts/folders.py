@@ -23,7 +23,7 @@ from pydantic import (
 
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.small_files import need_content
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.keys.private_files import private_folder, write_private
@@ -46,12 +46,13 @@ class _Host(BaseModel):
     def read(cls: type[Host], folder: Path) -> Host:
         """Read the configuration of a folder."""
         path = folder / cls.file()
-        refuse_special(path)
+        content = need_content(
+            path, f"name a folder that `fedblocks federation {cls.maker()}` made"
+        )
         try:
-            return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            fix = f"name a folder that `fedblocks federation {cls.maker()}` made"
-            raise UserError(f"cannot read {path}: {error.strerror}", fix) from error
+            return cls.model_validate(parse_toml(content.decode("utf-8")))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: this is not UTF-8 text", "save it as UTF-8") from error
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{path}: this is not TOML: {error}", "quote text") from error
         except ValidationError as error:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import need_content
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.keys.client_keys import make_client, public_text
 from fedblocks.flower.keys.private_files import PUBLIC, write_private
@@ -57,7 +58,7 @@ def finish(folder: Path) -> str:
             f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}"
         )
     key = read_private(folder / NEW)
-    write_private(folder / OLD, (folder / "client.key").read_bytes())
+    write_private(folder / OLD, need_content(folder / "client.key", "bring it back from a copy"))
     os.replace(folder / NEW, folder / "client.key")
     (folder / f"{_key_name(folder)}.json").unlink(missing_ok=True)
     return fingerprint(key.public_key())
