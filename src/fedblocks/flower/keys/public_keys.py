@@ -43,10 +43,11 @@ def content_of(path: Path) -> bytes:
     content = need_content(path, "name the file NAME.pub that `join` made")
     if b"PRIVATE KEY" in content:
         fix = (
-            "name NAME.pub; if this file came from a client, others may have it: let the "
-            "client make a new key"
+            "name NAME.pub, which lies beside it; if this is a copy from a client's machine, "
+            "delete it and let the client make a new key: fedblocks federation rotate FOLDER"
         )
-        raise UserError(f"{path} is a private key, which must not leave its machine", fix)
+        message = f"{path} is a private key, which must not leave its machine; it was not stored"
+        raise UserError(message, fix)
     if len(content) > LARGEST:
         raise UserError(
             f"{path} is too large for a public key", "name the file NAME.pub that `join` made"

@@ -49,6 +49,20 @@ def public_file(folder: Path) -> Path:
     return folder / f"{_key_name(folder)}.pub"
 
 
+def hand_in(folder: Path) -> list[str]:
+    """Return what to do with a key that no old one asks for: that was lost, or revoked."""
+    public = public_file(folder)
+    enrol = f"  fedblocks federation enrol SERVER {public.name}"
+    numbers = " ".join(f"--client {number}" for number in ClientHost.read(folder).clients)
+    return [
+        f"there was no old key to sign with; send {public} to the operator, who runs,",
+        "if the old key was lost:",
+        f"{enrol} --replace {public.stem}",
+        "if it was revoked:",
+        f"{enrol} {numbers}",
+    ]
+
+
 def finish(folder: Path) -> str:
     """Use the new key from now on; return its fingerprint. The old one is kept until
     its owner removes it.
