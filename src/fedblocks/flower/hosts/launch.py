@@ -70,7 +70,8 @@ def superexec(host: ServerHost, folder: Path) -> list[str]:
     SuperLink that is killed.
     """
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
-    return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
+    command = [sys.executable, "-m", "fedblocks.flower.hosts.superexec", *secured]
+    return [*command, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
 
 
 def connect(host: ServerHost, folder: Path) -> None:
