@@ -28,7 +28,8 @@ from fedblocks.flower.wire.run_spec import shape_of
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        *((code, "does not know the key of this client") for code in (401, 403, 404, 412)),
+        *((code, "does not know the key of this client") for code in (401, 403, 404)),
+        (412, "says that a client with this key is connected already"),
         (503, "there:1 cannot serve at the moment (it answers 503)"),
         (405, "there:1 answers 405"),
         (500, "there:1"),

@@ -108,7 +108,14 @@ def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
         way = "ahead of" if ahead > 0 else "behind"
         text = f"the clock of this machine is {abs(ahead):.0f} s {way} the server's"
         return UserError(text, "set it, best by a time service such as systemd-timesyncd or chrony")
-    if response.status_code in (401, 403, 404, 412):
+    if response.status_code == 412:
+        text = "the server says that a client with this key is connected already"
+        fix = (
+            "nothing, if it was just enrolled, or ended less than a minute ago; else another "
+            "machine uses a copy of this key: make one for each (fedblocks federation join)"
+        )
+        return UserError(text, fix)
+    if response.status_code in (401, 403, 404):
         fix = (
             "have its public key enrolled on the server's machine; this client tries again "
             "until then"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import ssl
 import threading
 import time
@@ -110,10 +111,13 @@ class _Carrier:
         self.objects = Meter(0)  # for the message that is being fetched
         self.hurried = False
         self._version = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+        self._process = {"fedblocks-process": secrets.token_hex(8)}  # apart from others of this key
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         # identity: what comes is as long as it says, with nothing to unpack
-        context.request.headers.update({**self._version, "accept-encoding": "identity"})
+        context.request.headers.update(
+            {**self._version, **self._process, "accept-encoding": "identity"}
+        )
         if self.hurried:
             context.request.extensions["timeout"] = httpx.Timeout(HEARTBEAT_CALL_TIMEOUT).as_dict()
         meter = self.objects if context.rpc_method.endswith("PullObject") else Meter(SMALL)

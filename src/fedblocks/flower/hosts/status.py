@@ -8,6 +8,7 @@ from pathlib import Path
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.shared_keys import read_shared
 from fedblocks.flower.server.jobs import JobRecord, all_jobs
 from fedblocks.runs.storage.folder import RunFolder
 
@@ -32,10 +33,17 @@ def status_of(folder: Path) -> list[Row]:
 
 
 def _nodes(host: ServerHost, folder: Path) -> list[Row]:
-    return [
+    rows: list[Row] = [
         {"what": "node", "name": name, "status": status, "id": number}
         for name, status, number in running.list_nodes(host, folder)
     ]
+    shared = read_shared(folder).items()
+    warnings: list[Row] = [
+        {"what": "warning", "name": name, "status": key.sentence(name, folder)}
+        for name, key in shared
+        if name in host.clients
+    ]
+    return [*rows, *warnings]
 
 
 def _certificates(host: ServerHost, folder: Path) -> list[Row]:
