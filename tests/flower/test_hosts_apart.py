@@ -192,6 +192,9 @@ def test_new_clients_are_told_of_their_models_only(
     said: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with pytest.raises(UserError, match="no key is enrolled for client 99") as stranger:
+        server_host.adapt(server, path, [3, 99], said.append, 9.0, 8.0)
+    assert stranger.value.fix.endswith(f"enrol {server} NAME.pub --client 99") and said == []
     with pytest.raises(RunFolderError, match="has no rounds yet"):
         server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
     with RunFolder.open(path) as folder:
@@ -218,7 +221,11 @@ def test_new_clients_are_told_of_their_models_only(
     else:
         with pytest.raises(RunFolderError, match="no models were given: no room"):
             server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
-    assert said == ["enrol server", "client 3 has its model"] and looks == [server_host.TEND] * 2
+    waiting = "asked for models for client 3; waiting until it is there, 8 s at most"
+    assert (
+        said == ["enrol server", waiting, "client 3 has its model"]
+        and looks == [server_host.TEND] * 2
+    )
     (_, folder, job) = started[-1]
     assert (folder, job.kind, list(job.clients)) == (server, "adapt", [3])
     assert (job.seconds, job.patience) == (9.0, 8.0)

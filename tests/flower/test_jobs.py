@@ -19,13 +19,14 @@ from fedblocks.flower.client.app import client_app
 from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts import server_host as hosting
-from fedblocks.flower.hosts.federation import check_job, job_for
+from fedblocks.flower.hosts.federation import check_job, go_on, job_for
 from fedblocks.flower.hosts.status import status_of
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import (
     JobRecord,
     add_job,
     all_jobs,
+    command_for,
     is_worked_on,
     load_job,
     unfinished_jobs,
@@ -33,6 +34,7 @@ from fedblocks.flower.server.jobs import (
     working_on,
 )
 from fedblocks.runs.result import load_run
+from fedblocks.runs.storage.folder import RunFolder
 
 from .local_grid import LocalGrid
 from .test_service import TABLE, Host
@@ -278,6 +280,70 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
     assert load_run(host.path).status == "finished" and load_run(host.path).rounds == 2
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
     assert any(note.startswith(f"client {unseen} has its model") for note in notes)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_ctrl_c_while_a_job_is_handed_over_leaves_none_that_waits_for_ever(
+    begins: bool, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        if begins:
+            (record,) = all_jobs(host.server)
+            update_job(host.server, record.name, status="running")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submitted(host, "train")
+    (record,) = all_jobs(host.server)
+    assert record.status == ("running" if begins else "stopped")
+
+
+def test_ctrl_c_before_a_run_is_handed_over_says_how_to_go_on(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "enrol", interrupted)
+    with pytest.raises(Interrupted) as stopped:
+        go_on(host.server, host.path, {}, lambda done: None, lambda note: None)
+    assert stopped.value.message == "stopped while the run was handed to the server"
+    assert stopped.value.fix == f"go on with: {command_for(host.server, host.path)}"
+
+
+def test_ctrl_c_ends_the_waiting_for_models_and_not_the_job(
+    host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    begun = begin(host, submitted(host, "train"))
+    assert begun is None
+    monkeypatch.setattr(running, "enrol", lambda *_: None)
+    monkeypatch.setattr(hosting.time, "sleep", interrupted)
+    with RunFolder.open(host.path) as folder:
+        monkeypatch.setattr(type(folder.store), "last_round", lambda self: 1)
+    with pytest.raises(Interrupted) as stopped:
+        hosting.adapt(host.server, host.path, [5], print, 9.0, 8.0)
+    assert stopped.value.message == "no longer waiting; the server goes on giving models"
+    assert f"federation stop {host.server} {host.path}" in stopped.value.fix
+    assert [r.status for r in all_jobs(host.server) if r.job.kind == "adapt"] == ["submitted"]
+
+
+def test_ctrl_c_while_a_job_is_being_stopped_does_not_bring_it_back(
+    host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    submitted(host, "train")
+    monkeypatch.setattr(launch, "until", interrupted)
+    said: list[str] = []
+    with pytest.raises(Interrupted, match="no longer waiting; the job is being stopped"):
+        hosting.stop_jobs(host.server, None, said.append)
+    assert said == [f"stopping the run {host.path}"]
+    assert [record.status for record in all_jobs(host.server)] == ["stopped"]
 
 
 def test_status_shows_nodes_and_all_jobs_with_their_times(

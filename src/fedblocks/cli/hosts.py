@@ -47,7 +47,8 @@ def status(
         if as_json:
             show_json(rows)
         else:
-            show_table({"what": "", "name": "name", "status": "status", "when": "when"}, rows)
+            times = {"when": "when"} if any(row.get("when") for row in rows) else {}
+            show_table({"what": "", "name": "name", "status": "status", **times}, rows)
 
     stoppable(action)
 

@@ -41,6 +41,14 @@ def refuse_large(content: bytes, most: int = MOST_BYTES) -> None:
         raise ValueError(f"it has more than {size}")
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file is there, as far as this user may know."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def need_content(path: Path, fix: str, most: int = MOST_BYTES) -> bytes:
     """The content of a file that a command cannot do without."""
     try:

@@ -192,8 +192,12 @@ def go_on(
     """Carry out a run on a federation's server, new or begun, and watch it."""
     launch.need_flower()
     host = ServerHost.read(server)
-    running.enrol(host, server, lambda text: on_note(Note(text)))
-    job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+    try:
+        running.enrol(host, server, lambda text: on_note(Note(text)))
+        job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+    except KeyboardInterrupt as error:
+        again = f"go on with: {command_for(server, path)}"
+        raise Interrupted("stopped while the run was handed to the server", again) from error
     try:
         tend = lambda: check_job(server, job)
         return watch(path, on_round, on_note, tend, command_for(server, path))

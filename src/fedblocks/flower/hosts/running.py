@@ -152,6 +152,10 @@ def _start(server: Path, record: JobRecord) -> JobRecord:
         changes = again if record.submissions else {"status": "failed", "reason": error.message}
         update_job(server, record.name, **changes)
         raise
+    except KeyboardInterrupt:  # if Flower took it all the same, its app finds that it is over
+        if load_job(server, record.name).status == "submitted":
+            update_job(server, record.name, status="stopped")
+        raise
     return update_job(server, record.name, flower_run=number)
 
 

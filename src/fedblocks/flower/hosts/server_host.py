@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedblocks.core.errors import RunFolderError, UserError, count_of, error_of
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
@@ -85,8 +85,13 @@ def stop_jobs(server: Path, folder: Path | None = None, tell: Tell = print) -> l
             f"name one: fedblocks federation stop {server} FOLDER",
         )
     for record in jobs:
-        tell(f"stopping {record.job.folder}")
-        _stop(server, record)
+        what = "the run" if record.job.kind == "train" else "to give models of"
+        tell(f"stopping {what} {record.job.folder}")
+        try:
+            _stop(server, record)
+        except KeyboardInterrupt as error:
+            fix = f"see it with: fedblocks federation status {server}"
+            raise Interrupted("no longer waiting; the job is being stopped", fix) from error
     return jobs
 
 
@@ -106,12 +111,37 @@ def _stop(server: Path, record: JobRecord) -> None:
     )
 
 
+def _wait_for(server: Path, record: JobRecord) -> JobRecord:
+    """Return the record of a job once it is over."""
+    try:
+        while not record.is_over:
+            time.sleep(TEND)
+            record = load_job(server, record.name)
+    except KeyboardInterrupt as error:
+        fix = (
+            f"see it with: fedblocks federation status {server}; end it with: fedblocks "
+            f"federation stop {server} {record.job.folder}"
+        )
+        raise Interrupted("no longer waiting; the server goes on giving models", fix) from error
+    return record
+
+
+def _refuse_strangers(host: ServerHost, server: Path, clients: list[int]) -> None:
+    known = {number for numbers in host.clients.values() for number in numbers}
+    if strangers := sorted({*clients} - known):
+        raise UserError(
+            f"no key is enrolled for client {', '.join(map(str, strangers))}",
+            f"enrol it first: fedblocks federation enrol {server} NAME.pub --client {strangers[0]}",
+        )
+
+
 def adapt(
     server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float
 ) -> None:
     """Give clients that never took part their models from a trained run, which stays as it is."""
     launch.need_flower()
     host = ServerHost.read(server)
+    _refuse_strangers(host, server, clients)
     running.enrol(host, server, tell)
     path = path.resolve()
     with RunFolder.open(path) as folder:
@@ -123,9 +153,9 @@ def adapt(
         path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience
     )
     record = running.submit(server, job)
-    while not record.is_over:
-        time.sleep(TEND)
-        record = load_job(server, record.name)
+    wanted = ", ".join(map(str, clients))
+    tell(f"asked for models for client {wanted}; waiting until it is there, {patience:g} s at most")
+    record = _wait_for(server, record)
     own = tuple(f"client {client} " for client in clients)  # other notes are of its training
     with RunFolder.open(path) as folder:
         new = "SELECT text FROM notes WHERE rowid > ? ORDER BY rowid"

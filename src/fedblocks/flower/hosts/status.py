@@ -103,4 +103,5 @@ def _when(record: JobRecord) -> str | None:
     began = f"{record.began.astimezone():%Y-%m-%d %H:%M}"
     if record.ended is None:
         return f"since {began}"
-    return f"{began} to {record.ended.astimezone():%Y-%m-%d %H:%M}"
+    ended = f"{record.ended.astimezone():%Y-%m-%d %H:%M}"
+    return f"{began} to {ended.removeprefix(began[:11])}"  # the day is said once
