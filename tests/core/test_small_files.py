@@ -9,7 +9,7 @@ import pytest
 
 from fedblocks.core import small_files
 from fedblocks.core.errors import UserError
-from fedblocks.core.small_files import MOST_BYTES, need_content, read_small
+from fedblocks.core.small_files import MOST_BYTES, is_file, need_content, read_small
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -53,6 +53,21 @@ def test_what_cannot_be_read_is_said_with_its_path_and_cause_alone(tmp_path: Pat
         need_content(tmp_path, "bring it back")
     assert folder.value.message == f"cannot read {tmp_path}: it is a folder, not a plain file"
     assert missing.value.fix == folder.value.fix == "bring it back"
+
+
+def test_a_file_of_another_user_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "a")
+
+    monkeypatch.setattr(os, "open", refuse)  # root may read everything
+    with pytest.raises(UserError) as refused:
+        need_content(tmp_path / "a", "name another")
+    assert refused.value.message == f"cannot read {tmp_path / 'a'}: Permission denied"
+    assert refused.value.fix == "run this as the user that it belongs to, or name another"
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert not is_file(tmp_path / "a")
 
 
 def test_no_file_stays_open_whatever_happens(tmp_path: Path) -> None:

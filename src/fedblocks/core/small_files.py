@@ -54,6 +54,8 @@ def need_content(path: Path, fix: str, most: int = MOST_BYTES) -> bytes:
     try:
         return read_small(path, most)
     except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError):
+            fix = f"run this as the user that it belongs to, or {fix}"
         raise UserError(f"cannot read {path}: {cause_of_failure(error)}", fix) from error
 
 

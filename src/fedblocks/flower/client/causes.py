@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import time
@@ -19,6 +20,7 @@ TOLERANCE = 5.0
 EXPIRED, NOT_YET = 10, 9  # OpenSSL's numbers for what is wrong with a certificate
 NAMES = (62, 64)  # it is for another name, or another address
 BUSY = (500, 502, 503, 504)
+ERRNO = re.compile(r"^\[Errno -?[0-9]+\] ")  # means nothing to people
 # what the gateway says with them
 REASONS = {
     "disk": "its disk is nearly full",
@@ -67,7 +69,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _words(error: Exception) -> str:
-    return str(error)[:120] or type(error).__name__
+    return ERRNO.sub("", str(error))[:120] or type(error).__name__
 
 
 def _certificate(error: ssl.SSLCertVerificationError, server: str) -> UserError:

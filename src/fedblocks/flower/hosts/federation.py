@@ -15,6 +15,7 @@ from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
+from fedblocks.flower.hosts.server_watch import ServerWatch
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import hold_server_folder, private_folder
 from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
@@ -199,7 +200,8 @@ def go_on(
         again = f"go on with: {command_for(server, path)}"
         raise Interrupted("stopped while the run was handed to the server", again) from error
     try:
-        tend = lambda: check_job(server, job)
+        away = ServerWatch(host, server, lambda text: on_note(Note(text)))
+        tend = lambda: (check_job(server, job), away.look())
         return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise

@@ -52,7 +52,9 @@ def host_server(folder: Path, tell: Tell) -> None:
                 running.look_after(processes, folder, tell)
                 time.sleep(TEND)
         except KeyboardInterrupt:
-            tell("stopping")
+            left = len(unfinished_jobs(folder))
+            later = f"; {count_of(left, 'unfinished job')} will go on when it is started again"
+            tell(f"stopping{later if left else ''}")
 
 
 def _without_repeats(tell: Tell) -> Tell:
