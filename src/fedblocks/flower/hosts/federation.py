@@ -199,9 +199,13 @@ def go_on(
     except KeyboardInterrupt as error:
         again = f"go on with: {command_for(server, path)}"
         raise Interrupted("stopped while the run was handed to the server", again) from error
+    away = ServerWatch(host, server, lambda text: on_note(Note(text)))
+
+    def tend() -> None:
+        check_job(server, job)
+        away.look()
+
     try:
-        away = ServerWatch(host, server, lambda text: on_note(Note(text)))
-        tend = lambda: (check_job(server, job), away.look())
         return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise

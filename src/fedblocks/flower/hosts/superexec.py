@@ -36,8 +36,8 @@ def main() -> None:
     from flwr.supercore.cli import flower_superexec
     from flwr.supercore.superexec.executor import subprocess_executor
 
-    own: Any = SimpleNamespace(Popen=start_app, DEVNULL=subprocess.DEVNULL)
-    subprocess_executor.subprocess = own
+    executor: Any = subprocess_executor
+    executor.subprocess = SimpleNamespace(Popen=start_app, DEVNULL=subprocess.DEVNULL)
     flower_superexec()
 
 
