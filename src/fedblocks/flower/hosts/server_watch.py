@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedblocks.flower.hosts import launch
@@ -21,7 +21,7 @@ class ServerWatch:
     host: ServerHost
     folder: Path
     tell: Callable[[str], None]
-    _next: float = field(default_factory=lambda: time.monotonic() + LOOK)
+    _next: float = 0.0  # when to look again
     _misses: int = 0
 
     def look(self) -> None:
