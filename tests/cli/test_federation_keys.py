@@ -65,6 +65,8 @@ def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) 
     )
     revoked = fedblocks("federation", "revoke", "hospitals/server", "a")
     assert revoked.code == 0 and "clients/revoked/a-" in revoked.out
+    back = "fedblocks federation enrol hospitals/server a.pub --client 0"
+    assert revoked.out.splitlines()[-1].endswith(f"and send a.pub; then: {back}")
     assert fedblocks("federation", "keys", "hospitals/server", "--json").json == []
 
 
@@ -95,3 +97,32 @@ def test_a_key_of_the_authority_may_lie_in_a_folder_of_its_own(
     assert (tmp_path / "stick" / "ca.key").exists() and not (tmp_path / "f" / "authority").exists()
     assert "say where it is: --ca-key" in fedblocks("federation", "renew", "f/server").err
     assert fedblocks("federation", "renew", "f/server", "--ca-key", "stick").code == 0
+
+
+def test_every_way_to_come_back_after_a_revocation_names_the_command_that_works(
+    fedblocks: Any, tmp_path: Path
+) -> None:
+    fedblocks("federation", "init", "f", "--server", "fl.example.org")
+    fedblocks(
+        *shlex.split("federation join a --server fl.example.org:8443 --ca f/server/ca.crt"),
+        *shlex.split("--client 2 --client 3"),
+    )
+    numbers = ["--client", "2", "--client", "3"]
+    fedblocks("federation", "enrol", "f/server", "a/a.pub", *numbers)
+    fedblocks("federation", "revoke", "f/server", "a")
+    fedblocks("federation", "rotate", "a")
+    refused = fedblocks("federation", "enrol", "f/server", "a/a.json")
+    again = fedblocks("federation", "enrol", "f/server", "a/a.pub", "--replace", "a")
+    for done in (refused, again):
+        assert done.code == 2 and "no key is enrolled as a: it was revoked" in done.err
+        assert "then: fedblocks federation enrol f/server a.pub --client N" in done.err
+
+    (tmp_path / "a" / "client.key").unlink()
+    *_, lost, said, command = fedblocks("federation", "rotate", "a").out.splitlines()
+    assert lost == "  fedblocks federation enrol SERVER a.pub --replace a"
+    assert said == "if it was revoked:"
+    assert command == "  fedblocks federation enrol SERVER a.pub --client 2 --client 3"
+    words = command.replace("SERVER", "f/server").replace("a.pub", "a/a.pub")
+    assert fedblocks(*shlex.split(words)[1:]).code == 0
+    (row,) = fedblocks("federation", "keys", "f/server", "--json").json
+    assert (row["name"], row["clients"]) == ("a", "2, 3")

@@ -12,7 +12,7 @@ import pytest
 from fedblocks import read_config
 from fedblocks.flower import simulation
 from fedblocks.flower.client import host
-from fedblocks.flower.hosts import federation, server_host
+from fedblocks.flower.hosts import federation, running, server_host, status
 from fedblocks.runs.result import load_run
 from tests.reports import stories
 
@@ -46,6 +46,7 @@ def heard(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     note(federation, "new_run", lambda: run_folder)
     note(simulation, "simulate", result)
     note(simulation, "need_ray", lambda: None)
+    monkeypatch.setattr(running, "check_running", lambda folder: None)
     note(server_host, "host_server", lambda: None)
     note(host, "host_client", lambda: None)
     note(server_host, "adapt", lambda: None)
@@ -54,7 +55,7 @@ def heard(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ]
     note(server_host, "stop_jobs", lambda: jobs)
     rows = [{"what": "node", "name": "ward-a", "status": "online", "id": "7"}]
-    note(server_host, "status_of", lambda: rows)
+    note(status, "status_of", lambda: rows)
     return calls
 
 
@@ -128,11 +129,11 @@ def test_status_is_a_table(fedblocks: Any, heard: list[Any], tmp_path: Path) -> 
 def test_stopping_says_how_to_go_on(fedblocks: Any, heard: list[Any], tmp_path: Path) -> None:
     lines = fedblocks("federation", "stop", "there").out.splitlines()
     assert lines == [
-        "stopped; go on with: fedblocks federation run R --server there",
+        "stopped the run R; go on with: fedblocks federation run R --server there",
         "stopped giving models of R",
     ]
     fedblocks("federation", "stop", "there", "one")
-    asked = [values for _, values, _ in heard]
+    asked = [values[:2] for _, values, _ in heard]
     assert asked == [(tmp_path / "there", None), (tmp_path / "there", tmp_path / "one")]
 
 

@@ -173,14 +173,18 @@ def test_clocks_that_differ_are_told_with_the_seconds(
     assert f"{way} the server's" in error.message  # a server that says no more than Flower does
 
 
-@pytest.mark.parametrize(
-    "answer", [(404, b"", {}), (401, b"", {}), (412, b'{"code": 2004, "detail": "no"}', {})]
-)
+@pytest.mark.parametrize("answer", [(404, b"", {}), (401, b"", {})])
 def test_a_key_that_is_not_enrolled_is_told(
     answer: Answer, tmp_path: Path, authority: Authority
 ) -> None:
     error = refusal(tmp_path, authority, answer)
     assert "does not know the key of this client" in error.message and "enrolled" in error.fix
+
+
+def test_a_key_that_another_client_uses_is_told(tmp_path: Path, authority: Authority) -> None:
+    error = refusal(tmp_path, authority, (412, b'{"code": 2004, "detail": "no"}', {}))
+    assert error.message == "the server says that a client with this key is connected already"
+    assert "another machine uses a copy of this key" in error.fix
 
 
 def test_another_version_of_flower_is_told(tmp_path: Path, authority: Authority) -> None:

@@ -168,8 +168,7 @@ def test_a_key_that_others_can_read_is_not_used(
 ) -> None:
     folder = federation.enrolled("one")
     if not defended:
-        for owner in (checks, client_host):
-            off(monkeypatch, owner, "refuse_open")
+        off(monkeypatch, private, "refuse_open")
     for secret in (folder / "client.key", federation.server / "server.key", federation.secret):
         secret.chmod(bits)
     for use in (

@@ -131,7 +131,7 @@ def test_without_the_bound_its_noise_is_the_model(tmp_path: Path) -> None:
 def test_a_run_that_needs_the_refused_client_says_why_it_cannot_begin(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
-        match=r"1 of 2 clients are connected.*client 1 missing "
+        match=r"1 of 2 clients connected.*client 1 missing "
         r"\(too-large-claim",
     ) as error:
         pair(tmp_path).serve(inflating, nodes=range(2), minimum=1.0, patience=0.3)
@@ -248,7 +248,7 @@ def test_a_late_client_is_waited_for_and_joins_at_the_next_round(tmp_path: Path)
 def test_one_of_two_is_too_few(tmp_path: Path) -> None:
     with pytest.raises(
         UserError,
-        match=r"1 of 2 clients are connected after 0\.3 s, at least 2 "
+        match=r"1 of 2 clients connected after 0\.3 s, at least 2 "
         r"are needed, client 1",
     ):
         pair(tmp_path).serve(nodes=[0], patience=0.3)

@@ -35,9 +35,10 @@ def test_the_server_of_flower_has_its_certificates_and_knows_its_clients_by_keys
 
 def test_the_process_that_starts_apps_trusts_the_same_authority() -> None:
     inner = ["--runtime-api-address", "127.0.0.1:8"]
-    assert launch.superexec(OPEN, FOLDER) == ["flower-superexec", "--insecure", *inner]
+    starter = [sys.executable, "-m", "fedblocks.flower.hosts.superexec"]
+    assert launch.superexec(OPEN, FOLDER) == [*starter, "--insecure", *inner]
     assert launch.superexec(CLOSED, FOLDER) == [
-        "flower-superexec", "--root-certificates", "/somewhere/ca.crt", *inner,
+        *starter, "--root-certificates", "/somewhere/ca.crt", *inner,
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedblocks import Config
 from fedblocks.core.errors import UserError
-from fedblocks.flower.client.causes import _cause_of_answer
+from fedblocks.flower.client.causes import _cause_of_answer, cause_of
 from fedblocks.flower.gateway.connections import ByteFlow
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.hosts import launch, running
@@ -28,7 +28,8 @@ from fedblocks.flower.wire.run_spec import shape_of
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        *((code, "does not know the key of this client") for code in (401, 403, 404, 412)),
+        *((code, "does not know the key of this client") for code in (401, 403, 404)),
+        (412, "says that a client with this key is connected already"),
         (503, "there:1 cannot serve at the moment (it answers 503)"),
         (405, "there:1 answers 405"),
         (500, "there:1"),
@@ -55,6 +56,11 @@ def test_requests_wait_for_room(under_way: dict[bytes, int], length: int, fits: 
     flow = ByteFlow(Limits(in_flight=100, in_flight_each=50))
     flow._bytes.update(under_way)
     assert flow._fits(b"a", length) is fits
+
+
+def test_the_number_of_an_error_is_left_out() -> None:
+    error = cause_of(httpx.ConnectError("[Errno 111] Connection refused"), "there:1")
+    assert error.message == "there:1 does not answer (Connection refused)"
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str, code: int = 0) -> list[Any]:

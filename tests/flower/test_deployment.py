@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from .deployments import (
     TABLE,
     Deployed,
     deployment,
+    living,
     plot,
     rows,
     same_end,
@@ -65,6 +68,24 @@ def test_a_real_federation_ends_as_a_simulated_one(
         deployed.finish(begun[name]),
         run(Config.of({**TABLE, **METHODS[name]}), tmp_path / "simulated"),
     )
+
+
+def test_no_secret_is_a_word_of_a_command(deployed: Deployed, tmp_path: Path) -> None:
+    path = deployed.submit("fedper", tmp_path / "run")
+    commands: set[str] = set()
+
+    def is_trained() -> bool:
+        commands.update(living(deployed.base))  # with the words that `ps` shows to everybody
+        return bool(rows(path, "SELECT round FROM rounds"))
+
+    until(is_trained, "the first round", deployed)
+    deployed.finish(path)
+    with closing(sqlite3.connect(f"file:{deployed.server / 'flower.db'}?mode=ro", uri=True)) as db:
+        tokens = {token for (token,) in db.execute("SELECT token FROM task") if token}
+    secrets = {token for token in tokens if len(token) > 20}
+    apps = [words for words in commands if "serverapp" in words]
+    assert secrets and apps and all("--token-file\0/proc/self/fd/" in words for words in apps)
+    assert [words for words in commands if any(token in words for token in secrets)] == []
 
 
 def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_as_it_was(

@@ -22,7 +22,7 @@ CAUSES = [
     RunFolderError("cannot write round 3: No space left on device", "free some space"),
     CheckpointError("no checkpoint can be read"),
     DataError("the data are of another shape"),
-    UserError("1 of 2 clients are connected"),
+    UserError("1 of 2 clients connected"),
 ]
 each_cause = pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: type(cause).__name__)
 

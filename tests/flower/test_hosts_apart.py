@@ -14,7 +14,7 @@ from fedblocks import read_config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower import simulation
 from fedblocks.flower.client import host as client_host
-from fedblocks.flower.hosts import federation, launch, running, server_host
+from fedblocks.flower.hosts import federation, launch, running, server_host, server_watch
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost
 from fedblocks.flower.keys.private_files import hold_server_folder
 from fedblocks.runs.storage.folder import RunFolder
@@ -183,6 +183,22 @@ def test_a_run_on_a_server_is_watched_until_one_stops_watching(
     assert f"federation status {server}" in caught.value.fix
 
 
+def test_whoever_watches_a_run_is_told_once_that_the_server_is_gone_and_is_back(
+    server: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True, False, True, False, False, False, True, True])
+    monkeypatch.setattr(launch, "healthy", lambda host, folder: next(answers))
+    monkeypatch.setattr(server_watch, "LOOK", 0.0)
+    watch = server_watch.ServerWatch(ServerHost.read(server), server, said.append)
+    for _ in range(8):
+        watch.look()
+    start = f"fedblocks federation server {server}"
+    assert said == [  # at the second of three looks in a row without an answer
+        f"the server does not answer; the run goes on when it is started: {start}",
+        "the server answers again",
+    ]
+
+
 @pytest.mark.parametrize("ending", ["finished", "failed"])
 def test_new_clients_are_told_of_their_models_only(
     ending: str,
@@ -192,6 +208,9 @@ def test_new_clients_are_told_of_their_models_only(
     said: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    with pytest.raises(UserError, match="no key is enrolled for client 99") as stranger:
+        server_host.adapt(server, path, [3, 99], said.append, 9.0, 8.0)
+    assert stranger.value.fix.endswith(f"enrol {server} NAME.pub --client 99") and said == []
     with pytest.raises(RunFolderError, match="has no rounds yet"):
         server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
     with RunFolder.open(path) as folder:
@@ -218,14 +237,31 @@ def test_new_clients_are_told_of_their_models_only(
     else:
         with pytest.raises(RunFolderError, match="no models were given: no room"):
             server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
-    assert said == ["enrol server", "client 3 has its model"] and looks == [server_host.TEND] * 2
+    waiting = "asked for models for client 3; waiting until it is there, 8 s at most"
+    assert (
+        said == ["enrol server", waiting, "client 3 has its model"]
+        and looks == [server_host.TEND] * 2
+    )
     (_, folder, job) = started[-1]
     assert (folder, job.kind, list(job.clients)) == (server, "adapt", [3])
     assert (job.seconds, job.patience) == (9.0, 8.0)
 
 
+@pytest.mark.parametrize(
+    ("unfinished", "end"),
+    [
+        (0, "stopping"),
+        (1, "stopping; 1 unfinished job will go on when it is started again"),
+        (2, "stopping; 2 unfinished jobs will go on when it is started again"),
+    ],
+)
 def test_a_server_says_who_may_connect_and_that_it_stops(
-    server: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+    unfinished: int,
+    end: str,
+    server: Path,
+    started: list[Any],
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rounds: list[int] = []
 
@@ -238,8 +274,13 @@ def test_a_server_says_who_may_connect_and_that_it_stops(
     monkeypatch.setattr(running, "start_server", lambda g, folder, tell: ServerHost.read(folder))
     monkeypatch.setattr(running, "look_after", look_after)
     monkeypatch.setattr(server_host.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(server_host, "unfinished_jobs", lambda folder: [None] * unfinished)
     server_host.host_server(server, said.append)
-    assert said == ["ready: 2 machines with keys may connect to 127.0.0.1:4321", "news", "stopping"]
+    assert said == [
+        "ready: 2 machines with a key may connect to 127.0.0.1:4321",
+        "news",
+        end,
+    ]
     assert started[0][1:] == (
         server / "logs",
         {**launch.environment(server), launch.SERVER: str(server)},

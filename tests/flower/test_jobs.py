@@ -4,6 +4,7 @@ unfinished are taken up.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from fedblocks.flower.client.app import client_app
 from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts import server_host as hosting
-from fedblocks.flower.hosts.federation import check_job, job_for
+from fedblocks.flower.hosts.federation import check_job, go_on, job_for
+from fedblocks.flower.hosts.status import status_of
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import (
     JobRecord,
     add_job,
     all_jobs,
+    command_for,
     is_worked_on,
     load_job,
     unfinished_jobs,
@@ -31,6 +34,7 @@ from fedblocks.flower.server.jobs import (
     working_on,
 )
 from fedblocks.runs.result import load_run
+from fedblocks.runs.storage.folder import RunFolder
 
 from .local_grid import LocalGrid
 from .test_service import TABLE, Host
@@ -194,7 +198,7 @@ def test_stop_names_what_is_going_on_if_it_is_more_than_one_run(host: Host, flow
     assert flower.asked[-1] == ("stop", other_job.flower_run)
     assert load_job(host.server, other_job.name).status == "stopped"
     assert [record.name for record in hosting.stop_jobs(host.server)] == [first.name]
-    with pytest.raises(UserError, match="no job is running"):
+    with pytest.raises(UserError, match="nothing to stop: no job of"):
         hosting.stop_jobs(host.server)
 
 
@@ -278,7 +282,71 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
     assert any(note.startswith(f"client {unseen} has its model") for note in notes)
 
 
-def test_status_shows_nodes_and_all_jobs_that_are_not_over(
+@pytest.mark.parametrize("begins", [False, True])
+def test_ctrl_c_while_a_job_is_handed_over_leaves_none_that_waits_for_ever(
+    begins: bool, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        if begins:
+            (record,) = all_jobs(host.server)
+            update_job(host.server, record.name, status="running")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submitted(host, "train")
+    (record,) = all_jobs(host.server)
+    assert record.status == ("running" if begins else "stopped")
+
+
+def test_ctrl_c_before_a_run_is_handed_over_says_how_to_go_on(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "enrol", interrupted)
+    with pytest.raises(Interrupted) as stopped:
+        go_on(host.server, host.path, {}, lambda done: None, lambda note: None)
+    assert stopped.value.message == "stopped while the run was handed to the server"
+    assert stopped.value.fix == f"go on with: {command_for(host.server, host.path)}"
+
+
+def test_ctrl_c_ends_the_waiting_for_models_and_not_the_job(
+    host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    begun = begin(host, submitted(host, "train"))
+    assert begun is None
+    monkeypatch.setattr(running, "enrol", lambda *_: None)
+    monkeypatch.setattr(hosting.time, "sleep", interrupted)
+    with RunFolder.open(host.path) as folder:
+        monkeypatch.setattr(type(folder.store), "last_round", lambda self: 1)
+    with pytest.raises(Interrupted) as stopped:
+        hosting.adapt(host.server, host.path, [5], print, 9.0, 8.0)
+    assert stopped.value.message == "no longer waiting; the server goes on giving models"
+    assert f"federation stop {host.server} {host.path}" in stopped.value.fix
+    assert [r.status for r in all_jobs(host.server) if r.job.kind == "adapt"] == ["submitted"]
+
+
+def test_ctrl_c_while_a_job_is_being_stopped_does_not_bring_it_back(
+    host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    submitted(host, "train")
+    monkeypatch.setattr(launch, "until", interrupted)
+    said: list[str] = []
+    with pytest.raises(Interrupted, match="no longer waiting; the job is being stopped"):
+        hosting.stop_jobs(host.server, None, said.append)
+    assert said == [f"stopping the run {host.path}"]
+    assert [record.status for record in all_jobs(host.server)] == ["stopped"]
+
+
+def test_status_shows_nodes_and_all_jobs_with_their_times(
     host: Host, flower: Flower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = submitted(host, "train")
@@ -289,10 +357,31 @@ def test_status_shows_nodes_and_all_jobs_that_are_not_over(
     begin(host, again)
     online = [("ward-a", "online", "17")]
     monkeypatch.setattr(running, "list_nodes", lambda server_host, folder: online)
-    _, node, *jobs = hosting.status_of(host.server)
+    before = datetime.now(UTC)
+    _, node, *jobs = status_of(host.server)
     assert node == {"what": "node", "name": "ward-a", "status": "online", "id": "17"}
     assert [(row["what"], row["status"]) for row in jobs] == [
-        ("train", "failed, 0 rounds: no space"),
+        ("train", "failed: no space; a later job went on with it"),
         ("adapt", "submitted, 0 rounds"),
         ("train", "running, 0 rounds"),
+    ]
+    assert [row["ended"] is None for row in jobs] == [False, True, True]
+    for row in jobs:
+        began = datetime.fromisoformat(str(row["began"]))
+        assert timedelta(0) <= before - began < timedelta(minutes=1)
+        assert str(row["when"]).removeprefix("since ").startswith(f"{began.astimezone():%Y-%m-%d}")
+
+
+def test_status_of_a_server_that_is_not_running_shows_its_jobs(host: Host) -> None:
+    for _ in range(3):
+        record = submitted(host, "train")
+        with working_on(host.server, record.name):
+            pass
+    own, *jobs = status_of(host.server)
+    start = f"start it: fedblocks federation server {host.server}"
+    assert own["status"] == f"not running; {start}"
+    assert [row["status"] for row in jobs] == [
+        "finished; a later job went on with it",
+        "finished; a later job went on with it",
+        "finished, 0 rounds",
     ]

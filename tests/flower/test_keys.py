@@ -65,6 +65,28 @@ def test_a_private_key_is_not_taken_for_a_public_one(
     assert list((federation.server / "clients").iterdir()) == [] and not (tmp_path / "two").exists()
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_clients_own_key_given_in_place_of_the_public_half_is_named_and_not_stored(
+    replaces: bool, federation: Federation
+) -> None:
+    folder = federation.enrolled("one")
+    secret = folder / "client.key"
+    with pytest.raises(UserError) as refused:
+        if replaces:
+            key_table.replace(federation.server, "one", secret)
+        else:
+            key_table.enrol(federation.server, secret, [1])
+    assert refused.value.message == (
+        f"{secret} is a private key, which must not leave its machine; it was not stored"
+    )
+    assert refused.value.fix == (
+        "name NAME.pub, which lies beside it; if this is a copy from a client's machine, delete it "
+        "and let the client make a new key: fedblocks federation rotate FOLDER"
+    )
+    held = [path.read_bytes() for path in federation.server.rglob("*") if path.is_file()]
+    assert len(held) > 3 and all(secret.read_bytes() not in content for content in held)
+
+
 def on_curve(curve: ec.EllipticCurve) -> bytes:
     return client_keys.public_text(ec.generate_private_key(curve).public_key())
 
@@ -384,9 +406,9 @@ def test_a_pipe_in_the_place_of_a_key_or_a_configuration_keeps_nobody_waiting(
 ) -> None:
     folder = federation.enrolled("one", 3)
     os.mkfifo(tmp_path / "two.pub")
-    with pytest.raises(UserError, match=r"two\.pub is a named pipe"):
+    with pytest.raises(UserError, match=r"two\.pub: it is a named pipe"):
         key_table.enrol(federation.server, tmp_path / "two.pub", [4])
     (folder / "client.toml").unlink()
     os.mkfifo(folder / "client.toml")
-    with pytest.raises(UserError, match=r"client\.toml is a named pipe"):
+    with pytest.raises(UserError, match=r"client\.toml: it is a named pipe"):
         ClientHost.read(folder)

@@ -20,10 +20,13 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedblocks.flower.client.causes import cause_of
+from fedblocks.flower.client.fleet import Fleet
 from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
-from fedblocks.flower.hosts.server_host import status_of
+from fedblocks.flower.hosts.status import status_of
 from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 
@@ -99,6 +102,17 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     assert is_heard(federation, one, node) and not is_heard(federation, one, other)
     shown = {(row["name"], row["status"], row["id"]) for row in status_of(federation.server)[3:]}
     assert shown == {("one", "online", str(node)), ("two", "online", str(other))}
+
+    folders = [one, Path(shutil.copytree(one, one.with_name("copy")))]
+    fleets = [Fleet(ClientHost.read(folder), folder) for folder in folders]
+    with pytest.raises(httpx.HTTPStatusError) as second:  # Flower lets one in at a time
+        fleets[1].enter(None)
+    assert "a client with this key is connected" in cause_of(second.value, federation.at).message
+    assert fleets[0].beat(node) and fleets[1].beat(node)  # but for one that has its number
+    server.follow(processes)
+    assert "warning: the key one is used by 2 clients at once (127.0.0.1)" in said.pop()
+    (warning,) = [row for row in status_of(federation.server) if row["what"] == "warning"]
+    assert warning["name"] == "one" and "is used by 2 clients" in str(warning["status"])
 
     key_table.revoke(federation.server, "two")
     inside = f"127.0.0.1:{federation.host.inner_port}"

@@ -15,7 +15,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "fedblocks" / "flower"
 FILES = [str(file.relative_to(SOURCE)) for file in sorted(SOURCE.rglob("*.py"))]
 # configuration files of machines
-FOLDERS = {"hosts.folders", "client.policy", "gateway.limits", "keys.private_files"}
+FOLDERS = {"hosts.folders", "client.policy", "gateway.limits", "keys.private_files", "keys.trust"}
 PROCESSES = {"hosts.launch", "hosts.process_group"}
 PACKAGES = {"wire", "server", "client", "hosts", "keys", "gateway"}
 MAY_IMPORT = {

@@ -362,5 +362,5 @@ def test_a_process_tells_what_it_holds_connects_and_leaves(tmp_path: Path, serve
     with ProcessGroup(tmp_path / "logs", {}) as processes, pytest.raises(KeyboardInterrupt):
         start_client(processes, place.folder)
         watch_client(processes, place.folder, tell)
-    assert "examples, which stay here" in news[0] and news[-1].startswith("connected")
+    assert "examples, kept here" in news[0] and news[-1].startswith("connected")
     assert server.asked[-2:] == ["deactivate-node", "unregister-node"]

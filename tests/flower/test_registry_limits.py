@@ -124,7 +124,7 @@ def test_enough_clients_go_on_when_the_time_is_over(
         own.wait([4, 5], least, 3.0)
         assert told[-1].startswith("going on without client 5, not there after 3 s")
     else:
-        with pytest.raises(UserError, match=r"1 of 2 clients are connected after 3 s, at least 2"):
+        with pytest.raises(UserError, match=r"1 of 2 clients connected after 3 s, at least 2"):
             own.wait([4, 5], least, 3.0)
     assert told[0] == "waiting for clients: 1 of 2 are there, client 5 missing"
     assert 103.0 < clock.now < 105.0 and sum("waiting" in text for text in told) == 1

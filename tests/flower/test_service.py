@@ -210,7 +210,7 @@ def test_a_round_below_its_minimum_is_told_and_tried_again_with_those_who_are_th
     host.serve(nodes=range(4), minimum=0.6, patience=0.5)
     reasons = host.rows("SELECT client, reason FROM refusals")
     assert reasons == [{"client": c, "reason": "unreachable"} for c in (4, 5)]
-    with pytest.raises(UserError, match="4 of 6 clients are connected"):
+    with pytest.raises(UserError, match="4 of 6 clients connected"):
         Host(tmp_path / "b", {"rounds": 1}).serve(nodes=range(4), minimum=1.0, patience=0.5)
 
 

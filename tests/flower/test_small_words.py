@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from fedblocks.core.blocks import Shared
+from fedblocks.core.errors import UserError
 from fedblocks.flower.gateway.requests import HEAD, parse_head
-from fedblocks.flower.hosts.folders import is_loopback
+from fedblocks.flower.hosts.folders import ClientHost, ServerHost, is_loopback
 from fedblocks.flower.keys.client_keys import make_client, public_key
 from fedblocks.flower.keys.public_keys import fingerprint, read_public
 from fedblocks.flower.wire.messages import WEIGHTS, array_name
 from fedblocks.flower.wire.uploads import fill_copies, upload_arrays
+
+from .key_folders import Federation
 
 
 @pytest.mark.parametrize(
@@ -94,3 +97,22 @@ def test_copies_that_came_take_their_places_among_those_that_were_sent() -> None
     assert filled["w"].flatten().tolist() == [0, 1, 0] and sent["w"].sum() == 0
     assert fill_copies(sent, some, torch.tensor(True)) is some
     assert fill_copies(sent, {}, torch.tensor([False, False, True]))["w"].sum() == 0
+
+
+def test_the_folder_that_is_meant_is_named(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    client = federation.joined("one")
+    meant: list[tuple[Path, type[ServerHost | ClientHost], str]] = [
+        (tmp_path / "f", ServerHost, f"name the server's folder: {federation.server}"),
+        (
+            client,
+            ServerHost,
+            "this is the folder of a client; name one that `federation init` made",
+        ),
+        (federation.server, ClientHost, "this is the folder of the server; name one that `fed"),
+        (tmp_path, ClientHost, "name a folder that `fedblocks federation join` made"),
+    ]
+    for folder, host, said in meant:
+        with pytest.raises(UserError) as refused:
+            host.read(folder)
+        assert refused.value.fix.startswith(said)

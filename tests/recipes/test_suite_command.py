@@ -76,7 +76,7 @@ def test_a_method_is_run_beside_the_panel_and_nothing_twice(
     code, out, err = fedblocks("fedper", "--beds", "tiny", "--seeds", "2")
     assert code == 0, err
     assert "fedper: suite 1, 2 paired seeds" in out and "tiny" in out
-    assert "On these 1 beds" in out and "2 of 6 seeds: intervals are wide" in out
+    assert "On 1 bed " in out and "2 of 6 seeds: intervals are wide" in out
     names = {path.name for path in Path("results").glob("*.json")}
     assert names == {f"suite-1-{name}.json" for name in (*REFERENCES, "fedper")}
     assert len(jobs) == 2 * 4

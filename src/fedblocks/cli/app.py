@@ -33,6 +33,7 @@ from fedblocks.cli import (
 )
 from fedblocks.cli.help import Command, Commands
 from fedblocks.cli.output import show_error
+from fedblocks.cli.system_errors import explain
 from fedblocks.core.errors import UserError
 
 FOR_RANKS = ("run", "resume", "doctor")  # commands that torchrun may start
@@ -125,6 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         if vars(error).get("silent"):
             sys.exit(UNEXPECTED)
+        if isinstance(error, OSError) and (known := explain(error)) is not None:
+            show_error(known.message, known.fix)
+            sys.exit(known.exit_code)
         show_error(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug; run again with --debug and report it",

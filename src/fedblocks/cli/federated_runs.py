@@ -10,6 +10,7 @@ import typer
 
 from fedblocks.cli.code import CodeFiles, share_code
 from fedblocks.cli.output import AsJson, Changes, say, stoppable
+from fedblocks.core.errors import count_of
 
 if TYPE_CHECKING:
     from fedblocks.cli.progress import Watch
@@ -79,7 +80,8 @@ def local(
         share_code(code)
         from fedblocks.flower.hosts.federation import local as start
 
-        note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
+        here = f"{count_of(nodes, 'node')} on this machine"
+        note = f"engine flower: {here}, with certificates and keys"
         path = _folder(config or preset or "digits-pfedmb", changes, out, note)
         terms = {
             "seconds": deadline,
@@ -128,7 +130,7 @@ def simulate(
         share_code(code)
         from fedblocks.flower.simulation import simulate as start
 
-        path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
+        path = _folder(what, changes, out, f"engine flower: {count_of(nodes, 'node')} on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
         with _watch(path, quiet, as_json) as watch:
             result = start(
@@ -174,7 +176,9 @@ def run(
         launch.need_flower()
         share_code(code)
         from fedblocks.flower.hosts.federation import go_on
+        from fedblocks.flower.hosts.running import check_running
 
+        check_running(server.resolve())  # before a folder is made
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
         terms = {
             "seconds": deadline,

@@ -38,16 +38,17 @@ def status(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show connected machines and the status of all jobs."""
+    """Show the certificates, the machines and all jobs of a server."""
 
     def action() -> None:
-        from fedblocks.flower.hosts.server_host import status_of
+        from fedblocks.flower.hosts.status import status_of
 
         rows = status_of(folder.resolve())
         if as_json:
             show_json(rows)
         else:
-            show_table({"what": "", "name": "name", "status": "status"}, rows)
+            times = {"when": "when"} if any(row.get("when") for row in rows) else {}
+            show_table({"what": "", "name": "name", "status": "status", **times}, rows)
 
     stoppable(action)
 
@@ -64,9 +65,11 @@ def stop(
         from fedblocks.flower.hosts.server_host import stop_jobs
         from fedblocks.flower.server.jobs import command_for
 
-        for record in stop_jobs(folder.resolve(), None if run is None else run.resolve()):
+        jobs = stop_jobs(folder.resolve(), None if run is None else run.resolve(), say)
+        for record in jobs:
             if record.job.kind == "train":
-                say(f"stopped; go on with: {command_for(folder, record.job.folder)}")
+                again = command_for(folder, record.job.folder)
+                say(f"stopped the run {record.job.folder}; go on with: {again}")
             else:
                 say(f"stopped giving models of {record.job.folder}")
 

@@ -151,11 +151,13 @@ def enrol(
             f"enrolled {name} for client {row['clients']}; the fingerprint of its key: "
             f"{row['fingerprint']}"
         )
-        if rotates or replace:
+        if rotates:
             say(
                 "the old key is no longer let in; the client runs: fedblocks federation rotate "
                 "FOLDER --finish"
             )
+        elif replace:
+            say("the old key is no longer let in; the client is started again with its new one")
         _tell_running(server)
 
     stoppable(action)
@@ -171,10 +173,13 @@ def revoke(
         from fedblocks.flower.hosts import launch
 
         launch.need_flower()
+        from fedblocks.flower.hosts.folders import ServerHost
         from fedblocks.flower.keys import key_table as registry
 
+        held = ServerHost.read(server).clients.get(name, ())
         say(f"revoked {name}; its public key is kept as {registry.revoke(server, name)}")
         _tell_running(server)
+        say(registry.come_back(server, name, " ".join(f"--client {n}" for n in held)))
 
     stoppable(action)
 

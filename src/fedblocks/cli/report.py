@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedblocks.cli.output import AsJson, say, show_json, stoppable
+from fedblocks.core.errors import count_of
 from fedblocks.core.requirements import require_folder, require_packages
 
 
@@ -48,6 +49,6 @@ def report(
             return
         say(f"{path}: {path.stat().st_size / 1e6:.1f} MB; open it in a browser")
         if figures is not None:
-            say(f"{figures}: {len(drawn)} figures")
+            say(f"{figures}: {count_of(len(drawn), 'figure')}")
 
     stoppable(action)

@@ -15,7 +15,7 @@ import typer
 
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
 from fedblocks.cli.recipe_tables import default_seeds, show_list, show_results
-from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.errors import DataError, UserError, count_of
 
 if TYPE_CHECKING:
     from fedblocks.recipes.recipe import Cell, Recipe
@@ -214,4 +214,6 @@ def _merge(files: list[Path], out: Path, as_json: bool) -> None:
             {"name": results.recipe.name, "file": str(results.path), "cells": len(results.cells)}
         )
     else:
-        say(f"{len(results.cells)} cells of {results.recipe.name} are in {results.path}.")
+        verb = "is" if len(results.cells) == 1 else "are"
+        cells = f"{count_of(len(results.cells), 'cell')} of {results.recipe.name}"
+        say(f"{cells} {verb} in {results.path}.")

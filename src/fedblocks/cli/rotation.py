@@ -39,9 +39,8 @@ def rotate(
         fingerprint, request = rotation.begin(folder)
         say(f"made a new key with the fingerprint {fingerprint}")
         if request is None:
-            public = rotation.public_file(folder)
-            say(f"there was no old key to sign with; send {public} to the operator, who runs:")
-            say(f"  fedblocks federation enrol SERVER {public.stem}.pub --replace {public.stem}")
+            for line in rotation.hand_in(folder):
+                say(line)
             return
         say(
             f"send {request} to the server's operator, who runs: fedblocks federation enrol "

@@ -11,6 +11,7 @@ import typer
 from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.core.errors import count_of
 
 CHECK_FAILED = 6  # exit code
 
@@ -126,7 +127,8 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         if as_json:
             show_json([vars(verdict) for verdict in verdicts])
         else:
-            hold = f"{len(verdicts) - failed - unchecked} of {len(verdicts)} invariants hold"
+            whole = count_of(len(verdicts), "invariant")
+            hold = f"{len(verdicts) - failed - unchecked} of {whole} hold"
             say(f"{method}: {hold}" + (f", {unchecked} not checked" if unchecked else ""))
         if failed:
             raise typer.Exit(CHECK_FAILED)

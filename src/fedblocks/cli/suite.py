@@ -13,7 +13,7 @@ from fedblocks.cli.code import CodeFiles, share_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
 from fedblocks.cli.reproduce import Budget, Jobs, Out, default_jobs, has_gpu, seconds_of
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 
 if TYPE_CHECKING:
     from fedblocks.recipes.suite.trial import SuiteTrial
@@ -168,15 +168,15 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
     below, compared = row["below_both"], row["compared"]
     if below:
         lines.append(
-            f"Below both Local and FedAvg on {len(below)} of {len(compared)} beds: "
+            f"Below both Local and FedAvg on {len(below)} of {count_of(len(compared), 'bed')}: "
             f"{', '.join(below)}."
         )
     mean = row["error_reduction"].get("fedavg_ft")
     if mean is not None:
         width = "" if mean["half_width"] is None else f" ± {100 * mean['half_width']:.1f}"
         lines.append(
-            f"On these {row['of']} beds {100 * mean['mean']:+.1f}{width} % of FedAvg+'s error is "
-            f"gone" + (f"; average rank {row['rank']:.1f} of 9." if row["rank"] else ".")
+            f"On {count_of(row['of'], 'bed')} {100 * mean['mean']:+.1f}{width} % of FedAvg+'s "
+            f"error is gone" + (f"; average rank {row['rank']:.1f} of 9." if row["rank"] else ".")
         )
     if seeds < SEEDS:
         lines.append(f"{seeds} of {SEEDS} seeds: intervals are wide, and there is no verdict.")
@@ -223,7 +223,7 @@ def _show_beds(as_json: bool) -> None:
             "about": bed.about,
             "data": bed.data_set + (" (absent)" if bed.name in absent else ""),
             "clients": f"{bed.clients - bed.new} + {bed.new} new",
-            "budget": f"{bed.rounds} rounds x {bed.epochs} epochs",
+            "budget": f"{count_of(bed.rounds, 'round')} x {count_of(bed.epochs, 'epoch')}",
             "seconds": bed.seconds,
             "fix": absent.get(bed.name, ""),
         }

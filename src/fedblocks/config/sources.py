@@ -13,6 +13,7 @@ from typing import Any
 from fedblocks.config.texts import read_text
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import cause_of_failure
 
 Key = tuple[str, ...]
 
@@ -85,7 +86,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = cause_of_failure(error)
         raise UserError(f"cannot read {path}: {reason}", "name a TOML file or a preset") from error
     try:
         return parse_toml(text), Source(str(path), text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.federation import (
     Choices,
@@ -85,7 +85,7 @@ def simulate(
             resources = Resources(
                 cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job
             )
-            on_note(Note(f"starting Ray and {len(held)} nodes"))
+            on_note(Note(f"starting Ray and {count_of(len(held), 'node')}"))
             processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
             again = command_for(server, path)
             return watch(path, on_round, on_note, processes.check, again)

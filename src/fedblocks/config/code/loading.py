@@ -32,6 +32,7 @@ from fedblocks.config.options import Table
 from fedblocks.config.registry import CODE, PYTHON, UNLISTED
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.small_files import cause_of_failure, is_file, read_small
 from fedblocks.methods import METHODS
 
 Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
@@ -80,7 +81,7 @@ class Code:
         files = [
             (Path(source).name, file_hash(Path(source)))
             for source in sources
-            if Path(source).is_file()
+            if is_file(Path(source))
         ]
         return Code(tuple(sources), tuple(files), tuple(recipes))
 
@@ -162,7 +163,7 @@ def _place(error: BaseException, source: str) -> str:
 
 
 def _is_file(source: str) -> bool:
-    return source.endswith(".py") or Path(source).is_file()
+    return source.endswith(".py") or is_file(Path(source))
 
 
 class _UncachedLoader(SourceFileLoader):
@@ -173,12 +174,18 @@ class _UncachedLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
+    def get_data(self, path: str) -> bytes:
+        return read_small(Path(path))
+
 
 def _import_file(path: Path, as_main: bool) -> None:
-    if not path.is_file():
-        raise UserError(
-            f"--code {path}: there is no such file", "name a Python file, or an importable module"
-        )
+    try:
+        read_small(path)
+    except (OSError, ValueError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "there is no such file" if is_missing else cause_of_failure(error)
+        fix = "name a Python file, or an importable module"
+        raise UserError(f"--code {path}: {reason}", fix) from error
     name = "__main__" if as_main else f"fedblocks_code_{path.stem}"
     _look_first_in(path.resolve().parent)
     loader = _UncachedLoader(name, str(path))
@@ -221,7 +228,7 @@ def _look_first_in(folder: Path) -> None:
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file."""
-    return sha256(path.read_bytes()).hexdigest()
+    return sha256(read_small(path)).hexdigest()
 
 
 def tell_children(sources: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import time
@@ -19,6 +20,7 @@ TOLERANCE = 5.0
 EXPIRED, NOT_YET = 10, 9  # OpenSSL's numbers for what is wrong with a certificate
 NAMES = (62, 64)  # it is for another name, or another address
 BUSY = (500, 502, 503, 504)
+ERRNO = re.compile(r"^\[Errno -?[0-9]+\] ")  # means nothing to people
 # what the gateway says with them
 REASONS = {
     "disk": "its disk is nearly full",
@@ -67,7 +69,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _words(error: Exception) -> str:
-    return str(error)[:120] or type(error).__name__
+    return ERRNO.sub("", str(error))[:120] or type(error).__name__
 
 
 def _certificate(error: ssl.SSLCertVerificationError, server: str) -> UserError:
@@ -108,7 +110,14 @@ def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
         way = "ahead of" if ahead > 0 else "behind"
         text = f"the clock of this machine is {abs(ahead):.0f} s {way} the server's"
         return UserError(text, "set it, best by a time service such as systemd-timesyncd or chrony")
-    if response.status_code in (401, 403, 404, 412):
+    if response.status_code == 412:
+        text = "the server says that a client with this key is connected already"
+        fix = (
+            "nothing, if it was just enrolled, or ended less than a minute ago; else another "
+            "machine uses a copy of this key: make one for each (fedblocks federation join)"
+        )
+        return UserError(text, fix)
+    if response.status_code in (401, 403, 404):
         fix = (
             "have its public key enrolled on the server's machine; this client tries again "
             "until then"

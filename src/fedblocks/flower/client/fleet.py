@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import ssl
 import threading
 import time
@@ -65,8 +66,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import read_small
 from fedblocks.flower.client.causes import said_reason
 from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.keys.trust import trust_in
 from fedblocks.flower.wire.messages import TooLargeError
 from fedblocks.flower.wire.records import count_assembled_bytes
 
@@ -108,10 +111,13 @@ class _Carrier:
         self.objects = Meter(0)  # for the message that is being fetched
         self.hurried = False
         self._version = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+        self._process = {"fedblocks-process": secrets.token_hex(8)}  # apart from others of this key
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
         # identity: what comes is as long as it says, with nothing to unpack
-        context.request.headers.update({**self._version, "accept-encoding": "identity"})
+        context.request.headers.update(
+            {**self._version, **self._process, "accept-encoding": "identity"}
+        )
         if self.hurried:
             context.request.extensions["timeout"] = httpx.Timeout(HEARTBEAT_CALL_TIMEOUT).as_dict()
         meter = self.objects if context.rpc_method.endswith("PullObject") else Meter(SMALL)
@@ -149,7 +155,7 @@ class Fleet:
             address = f"http://{host.server}"
         else:
             self._keys = _keys(folder / "client.key")
-            secured = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            secured = trust_in(folder)
             address = f"https://{host.server}"
         self._carrier = _Carrier(secured)
         signing = NodeAuthHttpInterceptor(*self._keys)
@@ -256,7 +262,7 @@ class Fleet:
 
 def _keys(file: Path) -> Keys:
     try:
-        key = load_ssh_private_key(file.read_bytes(), None)
+        key = load_ssh_private_key(read_small(file), None)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the key {file}: {error}", "see docs/deploy.md") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -17,7 +17,7 @@ from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.keys.private_files import refuse_open
+from fedblocks.flower.keys.private_files import read_secret
 
 Tell = Callable[[str], None]
 NAME = "client"
@@ -54,7 +54,7 @@ def check_client(folder: Path) -> None:
     if not ClientHost.read(folder).insecure:
         from fedblocks.flower.keys import certificate_checks as checks
 
-        refuse_open(folder / "client.key", f"fedblocks federation rotate {folder}")
+        read_secret(folder / "client.key", f"fedblocks federation rotate {folder}")
         checks.load_authority(folder / "ca.crt")
 
 

@@ -27,7 +27,8 @@ from flwr.supercore.heartbeat import HeartbeatSender
 from pydantic import ValidationError
 
 from fedblocks.config.registry import kinds
-from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.errors import UserError, count_of, nearest
+from fedblocks.core.small_files import need_content
 from fedblocks.engines.devices import find_device
 from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
@@ -36,6 +37,7 @@ from fedblocks.flower.client.fleet import Fleet, RunOverError, ends
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
+from fedblocks.flower.keys.private_files import SECRET
 from fedblocks.flower.wire.messages import Malformed, TooLargeError
 from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
@@ -186,7 +188,8 @@ class Node:
         reason once.
         """
         try:
-            return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
+            settings = need_content(self.folder / ClientHost.file(), "put it back")
+            return _sides(self.folder, spec, settings)
         except (Malformed, UserError) as error:
             detail = f" ({error.__cause__})" if error.__cause__ else ""  # for this log alone
             self._warn_once(f"this client cannot take part: {error}{detail}")
@@ -195,7 +198,7 @@ class Node:
 
 # a run, and beside it an adaptation; what the owner changes counts from the next message
 @lru_cache(maxsize=2)
-def _sides(folder: Path, spec_json: str, settings: str) -> app.Sides:
+def _sides(folder: Path, spec_json: str, settings: bytes) -> app.Sides:
     try:
         spec = RunSpec.model_validate_json(spec_json)
     except ValidationError as error:
@@ -223,19 +226,22 @@ def check(folder: Path) -> str:
         raise UserError(message, error.fix) from error
     data = prepare.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
-    return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"
+    return f"client {', '.join(map(str, host.clients))}: {count_of(rows, 'example')}, kept here"
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, so that no other process answers for the same clients."""
-    with open(folder / ".lock", "w") as lock:
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, SECRET)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             message = f"another process already works for {folder}"
             raise UserError(message, "end that one first, or use another folder") from error
         yield
+    finally:
+        os.close(lock)
 
 
 class Lines(logging.Formatter):

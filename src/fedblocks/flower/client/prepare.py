@@ -17,7 +17,7 @@ from fedblocks.config.choices import options
 from fedblocks.config.model import Config
 from fedblocks.config.registry import kinds
 from fedblocks.config.sources import Source
-from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.errors import DataError, UserError, count_of
 from fedblocks.core.introspection import Option
 from fedblocks.core.option_types import members
 from fedblocks.core.task import Task
@@ -128,7 +128,7 @@ def data_of(host: ClientHost, folder: Path, task: Mapping[str, Any] | None = Non
         return federation
     if federation.clients <= max(host.clients):
         here = f"this machine holds {len(host.clients)}"
-        message = f"the data are those of {federation.clients} clients, and {here}"
+        message = f"the data are those of {count_of(federation.clients, 'client')}, and {here}"
         raise DataError(message, "set data.clients to the number of clients here")
     return federation.subset(list(host.clients))
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedblocks.core.small_files import read_small
+
 FILE = "standing.json"
 
 
@@ -32,6 +34,6 @@ class Standing:
     def read(folder: Path) -> Standing | None:
         """Read the file, if there is one."""
         try:
-            return Standing(**json.loads((folder / FILE).read_text()))
+            return Standing(**json.loads(read_small(folder / FILE)))
         except (OSError, ValueError, TypeError):
             return None

@@ -16,6 +16,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import httpx
 
 from fedblocks.flower.gateway.answers import REFUSED, close_with, json_answer, pick_headers, relay
 from fedblocks.flower.gateway.connections import ByteFlow, Connections, Quota
+from fedblocks.flower.gateway.key_uses import KeyUses, Report
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.gateway.members import Headers, Members, Sender, anybody
 from fedblocks.flower.gateway.refusals import Refusals
@@ -38,6 +40,8 @@ from fedblocks.flower.gateway.requests import (
     parse_head,
 )
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.shared_keys import write_shared
+from fedblocks.flower.keys.trust import trust_in
 
 Check = Callable[[Headers], Sender | None]
 
@@ -52,6 +56,7 @@ class Gateway:
         link: httpx.AsyncClient,
         limits: Limits,
         free: Callable[[], int] = lambda: sys.maxsize,
+        report: Report = lambda shared: None,
     ) -> None:
         self.check = check
         self.free = free  # bytes of the disk on which the SuperLink stores what clients send
@@ -62,6 +67,7 @@ class Gateway:
         self.flow = ByteFlow(limits)
         self.quota = Quota(limits.hour_each)
         self.refusals = Refusals()
+        self.uses = KeyUses(report)
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections for ever; they are counted before the handshake."""
@@ -122,6 +128,7 @@ class Gateway:
         if sender is None:
             self.refusals.count("a key", address)
             return await close_with(reader, writer, REFUSED)
+        self.uses.note(sender.name, request.headers, address)
         problem = self._problem(request, sender)
         if problem is not None:
             self.refusals.count(f"{sender.name}, {problem[1]['reason']}", address)
@@ -200,9 +207,10 @@ async def run(host: ServerHost, folder: Path) -> None:
             door = Gateway(anybody, ROUTES | UNKEYED, link, limits, free)
             await door.serve(listener, None)
         else:
-            trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            trust = trust_in(folder)
             link = superlink(f"https://{inside}", trust)
-            door = Gateway(Members(folder).check, ROUTES, link, limits, free)
+            report = partial(write_shared, folder)
+            door = Gateway(Members(folder).check, ROUTES, link, limits, free, report)
             await door.serve(listener, certificate(folder))
 
 

@@ -102,7 +102,7 @@ class Members:
         try:
             text = public_key(file)
             key = serialization.load_pem_public_key(text)
-        except (OSError, ValueError):
+        except (UserError, ValueError):
             return  # not there yet, or being written
         if isinstance(key, ec.EllipticCurvePublicKey):
             self._names[b64encode(text)] = name

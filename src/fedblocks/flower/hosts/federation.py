@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import Interrupted, RunFolderError, UserError, error_of
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.client.data_paths import start_paths_at
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
+from fedblocks.flower.hosts.server_watch import ServerWatch
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import hold_server_folder, private_folder
 from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
@@ -109,7 +110,8 @@ def local(
             host = running.start_server(processes, server, tell)
             for node in held:
                 start_client(processes, base / node, node)
-            tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
+            nodes_here = count_of(len(held), "node")
+            tell(f"starting {nodes_here}, and the app that goes through the rounds")
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
             tend = lambda: _tend(processes, server, name, tell)
@@ -191,10 +193,19 @@ def go_on(
     """Carry out a run on a federation's server, new or begun, and watch it."""
     launch.need_flower()
     host = ServerHost.read(server)
-    running.enrol(host, server, lambda text: on_note(Note(text)))
-    job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
     try:
-        tend = lambda: check_job(server, job)
+        running.enrol(host, server, lambda text: on_note(Note(text)))
+        job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+    except KeyboardInterrupt as error:
+        again = f"go on with: {command_for(server, path)}"
+        raise Interrupted("stopped while the run was handed to the server", again) from error
+    away = ServerWatch(host, server, lambda text: on_note(Note(text)))
+
+    def tend() -> None:
+        check_job(server, job)
+        away.look()
+
+    try:
         return watch(path, on_round, on_note, tend, command_for(server, path))
     except Interrupted:
         raise

@@ -23,7 +23,7 @@ from pydantic import (
 
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.small_files import is_file, need_content
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.keys.private_files import private_folder, write_private
@@ -46,12 +46,11 @@ class _Host(BaseModel):
     def read(cls: type[Host], folder: Path) -> Host:
         """Read the configuration of a folder."""
         path = folder / cls.file()
-        refuse_special(path)
+        content = need_content(path, _right_folder(folder, cls.file(), cls.maker()))
         try:
-            return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            fix = f"name a folder that `fedblocks federation {cls.maker()}` made"
-            raise UserError(f"cannot read {path}: {error.strerror}", fix) from error
+            return cls.model_validate(parse_toml(content.decode("utf-8")))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: this is not UTF-8 text", "save it as UTF-8") from error
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{path}: this is not TOML: {error}", "quote text") from error
         except ValidationError as error:
@@ -75,6 +74,17 @@ class _Host(BaseModel):
         """
         text = tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
         write_private(private_folder(folder) / self.file(), (text + after).encode())
+
+
+def _right_folder(folder: Path, file: str, maker: str) -> str:
+    """Return which folder to name instead of one that has no such file."""
+    if is_file(folder / "server" / file):
+        return f"name the server's folder: {folder / 'server'}"
+    others = {"server.toml": "the server", "client.toml": "a client"}
+    for name, owner in others.items():
+        if name != file and is_file(folder / name):
+            return f"this is the folder of {owner}; name one that `federation {maker}` made"
+    return f"name a folder that `fedblocks federation {maker}` made"
 
 
 class ServerHost(_Host):

@@ -10,6 +10,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import running
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
+from fedblocks.flower.keys.shared_keys import read_shared
 
 Tell = Callable[[str], None]
 AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
@@ -36,12 +37,14 @@ class KeyWatch:
     # of server.toml, which is written anew with every change
     _seen: tuple[int, int] = field(init=False)
     _failed: bool = False
+    _shared: set[str] = field(default_factory=set)  # names of keys that were told of
 
     def __post_init__(self) -> None:
         self._seen = self._state()
 
     def follow(self, processes: ProcessGroup) -> None:
         """Tell Flower what changed; if that fails, say so and try again later."""
+        self._tell_shared()
         state = self._state()
         if state == self._seen and not (self._failed and processes.due("keys", AGAIN)):
             return
@@ -52,6 +55,13 @@ class KeyWatch:
         except UserError as error:
             self._failed = True
             self.tell(f"changes of keys were not taken up: {error.message}")
+
+    def _tell_shared(self) -> None:
+        """Tell once of a key that is used in several places, and again if it is so later."""
+        shared = read_shared(self.folder)
+        for name in sorted(shared.keys() - self._shared):
+            self.tell(f"warning: {shared[name].sentence(name, self.folder)}")
+        self._shared = {*shared}
 
     def _state(self) -> tuple[int, int]:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import tomli_w
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.trust import trust_in
 
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 QUIET = {
@@ -70,7 +70,8 @@ def superexec(host: ServerHost, folder: Path) -> list[str]:
     SuperLink that is killed.
     """
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
-    return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
+    command = [sys.executable, "-m", "fedblocks.flower.hosts.superexec", *secured]
+    return [*command, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
 
 
 def connect(host: ServerHost, folder: Path) -> None:
@@ -125,7 +126,7 @@ def refuse_used(host: str, port: int) -> None:
 
 def healthy(host: ServerHost, folder: Path) -> bool:
     """Whether the SuperLink answers."""
-    secured = None if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    secured = None if host.insecure else trust_in(folder)
     address = f"http{'' if host.insecure else 's'}://127.0.0.1:{host.inner_port}/health"
     try:
         with urllib.request.urlopen(address, timeout=5, context=secured) as answer:

@@ -125,8 +125,11 @@ class ProcessGroup:
         self.running.clear()
 
     def living(self) -> list[int]:
-        """Return the numbers of all living processes of the group."""
-        return find_marked(self.mark)
+        """Return the numbers of all living processes of the group; one that hides its environment
+        is known if it was started here.
+        """
+        own = {process.pid for process in self.running.values() if process.poll() is None}
+        return sorted({*find_marked(self.mark)} | own)
 
     def _reap(self) -> None:
         for process in self.running.values():

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
+from fedblocks.flower.keys.trust import need_authority
 from fedblocks.flower.server.jobs import (
     JobRecord,
     ServerJob,
@@ -30,6 +31,10 @@ LOOK = 15.0  # seconds between two questions to Flower about jobs that have not 
 MOST = 3  # times that a job is submitted whose app never begins
 OVER = ("finished", "unknown")  # what Flower says then
 READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
+
+
+class NotRunningError(UserError):
+    """The server of a folder is needed, and is not running."""
 
 
 def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHost:
@@ -76,9 +81,14 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
         for key in new:
             control.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
         if gone := known.keys() - wanted.keys():
-            tell(f"cut off: {len(gone)} keys that were revoked or replaced")
+            tell(f"cut off: {count_of(len(gone), 'revoked or replaced key')}")
         for key in gone:
             control.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
+
+
+def check_running(folder: Path) -> None:
+    """Refuse a folder that is none of a server, and one whose server is not running."""
+    list_nodes(ServerHost.read(folder), folder)
 
 
 def list_nodes(host: ServerHost, folder: Path) -> list[tuple[str, str, str]]:
@@ -104,13 +114,16 @@ def list_nodes(host: ServerHost, folder: Path) -> list[tuple[str, str, str]]:
 def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     """Open the SuperLink's interface for commands, on this machine."""
     from flwr.supercore.control import ControlHttpClient
-    from httpx import HTTPError
+    from httpx import ConnectError, HTTPError
 
-    trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
+    trusted = None if host.insecure else need_authority(folder)
     address = f"127.0.0.1:{host.inner_port}"
     control = ControlHttpClient.from_server_address(address, host.insecure, trusted, [])
     try:
         yield control
+    except ConnectError as error:
+        message = f"the server of {folder} is not running: nothing answers at {address}"
+        raise NotRunningError(message, f"start it: fedblocks federation server {folder}") from error
     except (HTTPError, ValueError) as error:
         raise UserError(
             f"Flower's table of keys cannot be used: {error}", "see that the server is running"
@@ -138,6 +151,10 @@ def _start(server: Path, record: JobRecord) -> JobRecord:
         again = {"status": record.status, "submissions": record.submissions}
         changes = again if record.submissions else {"status": "failed", "reason": error.message}
         update_job(server, record.name, **changes)
+        raise
+    except KeyboardInterrupt:  # if Flower took it all the same, its app finds that it is over
+        if load_job(server, record.name).status == "submitted":
+            update_job(server, record.name, status="stopped")
         raise
     return update_job(server, record.name, flower_run=number)
 

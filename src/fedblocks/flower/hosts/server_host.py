@@ -1,6 +1,4 @@
-"""The server of a federation: run it, ask for its status, stop its jobs, give new
-clients their models.
-"""
+"""The server of a federation: run it, stop its jobs, give new clients their models."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedblocks.core.errors import RunFolderError, UserError, count_of, error_of
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
@@ -17,7 +15,6 @@ from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.keys.private_files import hold_server_folder
 from fedblocks.flower.server.jobs import (
     JobRecord,
-    all_jobs,
     is_worked_on,
     load_job,
     unfinished_jobs,
@@ -49,13 +46,15 @@ def host_server(folder: Path, tell: Tell) -> None:
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(processes, folder, tell)
             at = f"{host.address}:{host.port}"
-            tell(f"ready: {len(host.clients)} machines with keys may connect to {at}")
+            tell(f"ready: {count_of(len(host.clients), 'machine')} with a key may connect to {at}")
             while True:
                 keys.follow(processes)
                 running.look_after(processes, folder, tell)
                 time.sleep(TEND)
         except KeyboardInterrupt:
-            tell("stopping")
+            left = len(unfinished_jobs(folder))
+            later = f"; {count_of(left, 'unfinished job')} will go on when it is started again"
+            tell(f"stopping{later if left else ''}")
 
 
 def _without_repeats(tell: Tell) -> Tell:
@@ -71,67 +70,16 @@ def _without_repeats(tell: Tell) -> Tell:
     return changed
 
 
-def status_of(folder: Path) -> list[dict[str, object]]:
-    """Return rows for the federation, its certificates, its nodes, all unfinished jobs
-    and the last finished one.
-    """
-    launch.need_flower()
-    host = ServerHost.read(folder)
-    rows: list[dict[str, object]] = [
-        {"what": "node", "name": name, "status": status, "id": number}
-        for name, status, number in running.list_nodes(host, folder)
-    ]
-    jobs = all_jobs(folder)
-    last_ended = [record for record in jobs if record.is_over][-1:]
-    unfinished = [record for record in jobs if not record.is_over]
-    rows += [_describe(record) for record in (*last_ended, *unfinished)]
-    own: dict[str, object] = {
-        "what": "federation",
-        "name": host.federation,
-        "status": f"{host.address}:{host.port}",
-    }
-    return [own, *_certificates(host, folder), *rows]
-
-
-def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
-    """Return rows that say how long the certificates are valid."""
-    if host.insecure:
-        return []
-    from fedblocks.flower.keys import certificate_checks as checks
-
-    certificates = {
-        name: checks.load_certificate(folder / name) for name in ("server.crt", "ca.crt")
-    }
-    return [
-        {"what": "certificate", "name": name, "status": checks.term_of(own)}
-        for name, own in certificates.items()
-    ]
-
-
-def _describe(record: JobRecord) -> dict[str, object]:
-    """Return a row for a job: its kind, its run, and how far it is."""
-    try:
-        with RunFolder.open(Path(record.job.folder)) as run:
-            done = f", {count_of(run.store.last_round() or 0, 'round')}"
-    except UserError:
-        is_there = Path(record.job.folder).is_dir()
-        done = ", its record cannot be read" if is_there else ", its folder is gone"
-    why = f": {record.reason}" if record.reason else ""
-    return {
-        "what": record.job.kind,
-        "name": record.job.folder,
-        "status": f"{record.status}{done}{why}",
-    }
-
-
-def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
+def stop_jobs(server: Path, folder: Path | None = None, tell: Tell = print) -> list[JobRecord]:
     """Stop all jobs, or those of one run folder; what is stored stays, and runs can be
     continued.
     """
     launch.need_flower()
+    ServerHost.read(server)
     jobs = [r for r in unfinished_jobs(server) if folder is None or Path(r.job.folder) == folder]
     if not jobs:
-        raise UserError("no job is running there", f"see: fedblocks federation status {server}")
+        message = f"nothing to stop: no job of {folder or server} is running"
+        raise UserError(message, f"see: fedblocks federation status {server}")
     if folder is None and len({record.job.folder for record in jobs}) > 1:
         names = ", ".join(sorted({record.job.folder for record in jobs}))
         raise UserError(
@@ -139,7 +87,13 @@ def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
             f"name one: fedblocks federation stop {server} FOLDER",
         )
     for record in jobs:
-        _stop(server, record)
+        what = "the run" if record.job.kind == "train" else "to give models of"
+        tell(f"stopping {what} {record.job.folder}")
+        try:
+            _stop(server, record)
+        except KeyboardInterrupt as error:
+            fix = f"see it with: fedblocks federation status {server}"
+            raise Interrupted("no longer waiting; the job is being stopped", fix) from error
     return jobs
 
 
@@ -159,12 +113,37 @@ def _stop(server: Path, record: JobRecord) -> None:
     )
 
 
+def _wait_for(server: Path, record: JobRecord) -> JobRecord:
+    """Return the record of a job once it is over."""
+    try:
+        while not record.is_over:
+            time.sleep(TEND)
+            record = load_job(server, record.name)
+    except KeyboardInterrupt as error:
+        fix = (
+            f"see it with: fedblocks federation status {server}; end it with: fedblocks "
+            f"federation stop {server} {record.job.folder}"
+        )
+        raise Interrupted("no longer waiting; the server goes on giving models", fix) from error
+    return record
+
+
+def _refuse_strangers(host: ServerHost, server: Path, clients: list[int]) -> None:
+    known = {number for numbers in host.clients.values() for number in numbers}
+    if strangers := sorted({*clients} - known):
+        raise UserError(
+            f"no key is enrolled for client {', '.join(map(str, strangers))}",
+            f"enrol it first: fedblocks federation enrol {server} NAME.pub --client {strangers[0]}",
+        )
+
+
 def adapt(
     server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float
 ) -> None:
     """Give clients that never took part their models from a trained run, which stays as it is."""
     launch.need_flower()
     host = ServerHost.read(server)
+    _refuse_strangers(host, server, clients)
     running.enrol(host, server, tell)
     path = path.resolve()
     with RunFolder.open(path) as folder:
@@ -176,9 +155,9 @@ def adapt(
         path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience
     )
     record = running.submit(server, job)
-    while not record.is_over:
-        time.sleep(TEND)
-        record = load_job(server, record.name)
+    wanted = ", ".join(map(str, clients))
+    tell(f"asked for models for client {wanted}; waiting until it is there, {patience:g} s at most")
+    record = _wait_for(server, record)
     own = tuple(f"client {client} " for client in clients)  # other notes are of its training
     with RunFolder.open(path) as folder:
         new = "SELECT text FROM notes WHERE rowid > ? ORDER BY rowid"

@@ -5,7 +5,6 @@ client's with a key of its own.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import read_small
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.hosts.folders import (
     NAME,
@@ -22,7 +22,7 @@ from fedblocks.flower.hosts.folders import (
     address_of,
     is_loopback,
 )
-from fedblocks.flower.keys.private_files import private_folder, refuse_filled
+from fedblocks.flower.keys.private_files import PUBLIC, private_folder, refuse_filled, write_private
 
 EXAMPLE = {"name": "npz", "clients": 1, "options": {"path": "data.npz"}, "split": [0.7, 0.1, 0.2]}
 HINT = """
@@ -102,6 +102,7 @@ def join(
     keys.check_name(name)
     address_of(server)
     federation = checks.federation_of(checks.load_authority(ca))
+    authority = read_small(ca)
     if re.fullmatch(NAME, federation) is None:
         message = f"{ca} is an authority, but not that of a federation of fedblocks"
         fix = "take ca.crt of the folder that `fedblocks federation init` made for the server"
@@ -110,7 +111,7 @@ def join(
     refuse_filled(folder)
     private_folder(folder)
     client_keys.make_client(folder / "client.key", folder / f"{name}.pub")
-    shutil.copyfile(ca, folder / "ca.crt")
+    write_private(folder / "ca.crt", authority, PUBLIC)
     host.write(folder, HINT)
     return host
 

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.keys.private_files import refuse_open
+from fedblocks.core.small_files import need_content
+from fedblocks.flower.keys.private_files import read_secret
 
 SOON = timedelta(days=30)  # before its end a certificate is warned of
 RENEW = "fedblocks federation renew"
@@ -46,12 +47,7 @@ def load_certificate(path: Path) -> x509.Certificate:
 
 
 def _certificates(path: Path) -> list[x509.Certificate]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}", "name a file with a certificate"
-        ) from error
+    content = need_content(path, "name ca.crt of the server's folder")
     if b"PRIVATE KEY" in content:
         raise UserError(
             f"{path} holds a private key, which must not leave its machine", "name ca.crt"
@@ -69,9 +65,9 @@ def load_signer(folder: Path, path: Path) -> ec.EllipticCurvePrivateKey:
     if not path.is_file():
         fix = "say where it is: --ca-key PATH (it may have been put on another disk or machine)"
         raise UserError(f"the authority's private key is not at {path}", fix)
-    refuse_open(path, f"make a new authority: {RENEW} --authority --new-key")
+    content = read_secret(path, f"make a new authority: {RENEW} --authority --new-key")
     try:
-        signer = serialization.load_pem_private_key(path.read_bytes(), None)
+        signer = serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError) as error:
         raise UserError(
             f"{path} is not a private key", "name the authority's ca.key by --ca-key"
@@ -107,8 +103,11 @@ def check_server(folder: Path, address: str) -> list[str]:
     authority = load_authority(folder / "ca.crt")
     server = load_certificate(folder / "server.crt")
     again = f"{RENEW} {folder}"
-    refuse_open(folder / "server.key", f"{RENEW} {folder} --authority --new-key")
-    key = serialization.load_pem_private_key((folder / "server.key").read_bytes(), None)
+    content = read_secret(folder / "server.key", f"{again} --authority --new-key")
+    try:
+        key = serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{folder / 'server.key'} is not a private key", again) from error
     if key.public_key() != server.public_key():
         raise UserError("server.crt and server.key do not belong together", again)
     try:

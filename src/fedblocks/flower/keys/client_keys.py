@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import need_content
 from fedblocks.flower.keys.private_files import PUBLIC, private_folder, write_private
 
 CURVE = ec.SECP384R1()  # Flower takes keys on the NIST curves
@@ -30,6 +33,11 @@ def public_text(key: ec.EllipticCurvePublicKey) -> bytes:
 
 def public_key(file: Path) -> bytes:
     """Read the public half of a client's key, as Flower knows it."""
-    key = serialization.load_ssh_public_key(file.read_bytes().strip())
+    fix = "enrol the client again: fedblocks federation enrol SERVER NAME.pub"
+    content = need_content(file, fix)
+    try:
+        key = serialization.load_ssh_public_key(content.strip())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UserError(f"{file} is not a public key", fix) from error
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return bytes(key.public_bytes(serialization.Encoding.PEM, form))

@@ -17,6 +17,7 @@ from fedblocks.flower.keys.private_files import PUBLIC, locked, private_folder, 
 from fedblocks.flower.keys.public_keys import Key, check_name, fingerprint
 
 V = TypeVar("V")
+FINGERPRINT = 43  # letters of a SHA-256 in base64
 
 
 def enrol(
@@ -30,8 +31,8 @@ def enrol(
     """Accept a key for these clients; return its name, which is that of the file. A key that is
     enrolled for others is not moved to these unless the operator says so.
     """
-    name = check_name(file.name.removesuffix(".pub"))
     key = keys.read_public(keys.content_of(file), file)
+    name = check_name(file.name.removesuffix(".pub"))
     with locked(_of_server(server)):
         host = ServerHost.read(server)
         _refuse_revoked(server, key)
@@ -166,8 +167,25 @@ def _stored(server: Path, name: str) -> Key:
 def _enrolled(server: Path, host: ServerHost, name: str) -> Key:
     if name not in host.clients:
         known = ", ".join(sorted(host.clients)) or "none"
-        raise UserError(f"no key is enrolled as {name}", f"enrolled are: {known}")
+        message, fix = f"no key is enrolled as {name}", f"enrolled are: {known}"
+        if _was_revoked(server, name):
+            message, fix = f"{message}: it was revoked", come_back(server, name, "--client N")
+        raise UserError(message, fix)
     return _stored(server, name)
+
+
+def _was_revoked(server: Path, name: str) -> bool:
+    revoked = (server / "clients" / "revoked").glob(f"{name}-{'?' * FINGERPRINT}.pub")
+    return any(revoked)
+
+
+def come_back(server: Path, name: str, numbers: str) -> str:
+    """Return what lets a client in again whose key was revoked."""
+    return (
+        "to let this client in again, let it remove client.key, run: fedblocks federation rotate "
+        f"FOLDER, and send {name}.pub; then: fedblocks federation enrol {server} {name}.pub "
+        f"{numbers}"
+    )
 
 
 def _refuse_revoked(server: Path, key: Key) -> None:

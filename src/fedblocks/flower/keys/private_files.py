@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import need_content
 
 FOLDER, SECRET, PUBLIC = 0o700, 0o600, 0o644
 OTHERS = 0o077  # the bits that let a group, or everybody, in
@@ -32,6 +33,13 @@ def write_private(path: Path, content: bytes, mode: int = SECRET) -> None:
         os.fchmod(descriptor, mode)
         os.fsync(descriptor)
     os.replace(draft, path)
+
+
+def read_secret(path: Path, fix: str) -> bytes:
+    """The content of a private key's file; one that other users can read is refused."""
+    content = need_content(path, fix)
+    refuse_open(path, fix)
+    return content
 
 
 def refuse_open(path: Path, fix: str) -> None:

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.small_files import need_content
 from fedblocks.flower.hosts.folders import NAME, Name
 from fedblocks.flower.keys.client_keys import CURVE, public_text
-from fedblocks.flower.keys.private_files import refuse_open
+from fedblocks.flower.keys.private_files import read_secret
 
 Key = ec.EllipticCurvePublicKey
 LARGEST = 10_000  # bytes of a file with a public key or a request
@@ -40,20 +40,14 @@ def check_name(name: str) -> str:
 
 def content_of(path: Path) -> bytes:
     """Read a file that a client sent; a private key is refused, and so is a pipe."""
-    refuse_special(path)
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST + 1)
-    except OSError as error:
-        raise UserError(
-            f"cannot read {path}: {error.strerror}", "name the file that the client sent"
-        ) from error
+    content = need_content(path, "name the file NAME.pub that `join` made")
     if b"PRIVATE KEY" in content:
         fix = (
-            "name NAME.pub; if this file came from a client, others may have it: let the "
-            "client make a new key"
+            "name NAME.pub, which lies beside it; if this is a copy from a client's machine, "
+            "delete it and let the client make a new key: fedblocks federation rotate FOLDER"
         )
-        raise UserError(f"{path} is a private key, which must not leave its machine", fix)
+        message = f"{path} is a private key, which must not leave its machine; it was not stored"
+        raise UserError(message, fix)
     if len(content) > LARGEST:
         raise UserError(
             f"{path} is too large for a public key", "name the file NAME.pub that `join` made"
@@ -86,9 +80,9 @@ def fingerprint(key: Key) -> str:
 
 def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     """Read a client's own key."""
-    refuse_open(path, "make a new key: fedblocks federation rotate FOLDER")
+    content = read_secret(path, "make a new key: fedblocks federation rotate FOLDER")
     try:
-        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+        key = serialization.load_ssh_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UserError(
             f"{path} is not a private key", "bring it back from a copy, or remove it and rotate"

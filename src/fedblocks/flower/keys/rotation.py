@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import need_content
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.keys.client_keys import make_client, public_text
 from fedblocks.flower.keys.private_files import PUBLIC, write_private
@@ -48,6 +49,20 @@ def public_file(folder: Path) -> Path:
     return folder / f"{_key_name(folder)}.pub"
 
 
+def hand_in(folder: Path) -> list[str]:
+    """Return what to do with a key that no old one asks for: that was lost, or revoked."""
+    public = public_file(folder)
+    enrol = f"  fedblocks federation enrol SERVER {public.name}"
+    numbers = " ".join(f"--client {number}" for number in ClientHost.read(folder).clients)
+    return [
+        f"there was no old key to sign with; send {public} to the operator, who runs,",
+        "if the old key was lost:",
+        f"{enrol} --replace {public.stem}",
+        "if it was revoked:",
+        f"{enrol} {numbers}",
+    ]
+
+
 def finish(folder: Path) -> str:
     """Use the new key from now on; return its fingerprint. The old one is kept until
     its owner removes it.
@@ -57,7 +72,7 @@ def finish(folder: Path) -> str:
             f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}"
         )
     key = read_private(folder / NEW)
-    write_private(folder / OLD, (folder / "client.key").read_bytes())
+    write_private(folder / OLD, need_content(folder / "client.key", "bring it back from a copy"))
     os.replace(folder / NEW, folder / "client.key")
     (folder / f"{_key_name(folder)}.json").unlink(missing_ok=True)
     return fingerprint(key.public_key())

@@ -14,7 +14,7 @@ import httpx
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.pulling import LOST, ROOM, UNUSABLE, Inbox, refuse_lasting
 from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Registry
@@ -231,8 +231,9 @@ def _gave_up(closed: Closed, attempts: int) -> UserError:
     refusals = closed.report.refusals[:3]
     reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in refusals)
     number = closed.progress.state.round + 1
+    often = count_of(attempts, "time")
     return UserError(
-        f"round {number} was abandoned {attempts} times: {closed.abandoned} ({reasons})",
+        f"round {number} was abandoned {often}: {closed.abandoned} ({reasons})",
         "see why clients were refused, or lower the minimum; then go on with the run",
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.keys.client_keys import public_key
 
@@ -41,12 +41,14 @@ class Enrolment:
         for clients, number in self.agreed.items():
             here = [c for c in clients if c in claims]
             if (total := sum(claims[c] for c in here)) > number:
-                excess = f"it claims {total} examples, and {number} were agreed at its enrolment"
+                excess = (
+                    f"it claims {count_of(total, 'example')}, and {number} were agreed at enrolment"
+                )
                 wrong |= dict.fromkeys(here, excess)
         bound, why = self._bound(claims, nodes)
         for client, number in claims.items():
             if number > bound and not any(client in some for some in self.agreed):
-                wrong[client] = f"it claims {number} examples, more than {bound}: {why}"
+                wrong[client] = f"it claims {count_of(number, 'example')}, more than {bound}: {why}"
         return wrong
 
     def _bound(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> tuple[int, str]:

@@ -8,13 +8,15 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import read_small
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.storage.folder import write_atomically
@@ -59,6 +61,9 @@ class JobRecord(BaseModel):
     reason: str = ""  # why it failed
     fix: str = ""  # what to do about that
     exit_code: int = UserError.exit_code  # of the command that waits for it, if it failed
+    # None in records of older versions
+    began: AwareDatetime | None = None
+    ended: AwareDatetime | None = None
 
     @property
     def is_over(self) -> bool:
@@ -68,7 +73,8 @@ class JobRecord(BaseModel):
 def add_job(server: Path, job: ServerJob) -> JobRecord:
     """Store a job under a new name, where the server's app finds it."""
     (server / "jobs").mkdir(exist_ok=True, mode=0o700)
-    record = JobRecord(name=f"{job.kind}-{secrets.token_hex(4)}", job=job)
+    name = f"{job.kind}-{secrets.token_hex(4)}"
+    record = JobRecord(name=name, job=job, began=datetime.now(UTC))
     write_atomically(_file(server, record.name), record.model_dump_json())
     return record
 
@@ -76,7 +82,7 @@ def add_job(server: Path, job: ServerJob) -> JobRecord:
 def load_job(server: Path, name: str) -> JobRecord:
     """Read the job of a name."""
     try:
-        return JobRecord.model_validate_json(_file(server, name).read_text())
+        return JobRecord.model_validate_json(read_small(_file(server, name)))
     except FileNotFoundError as error:
         raise UserError(
             f'there is no job "{name}" in {server}', "see `fedblocks federation status`"
@@ -87,6 +93,8 @@ def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
     """Change fields of a job's record; commands and apps may do so at the same time."""
     with _locked(server / "jobs" / "lock", wait=True):
         record = load_job(server, name).model_copy(update=changes)
+        ended = (record.ended or datetime.now(UTC)) if record.is_over else None
+        record = record.model_copy(update={"ended": ended})
         write_atomically(_file(server, name), record.model_dump_json())
     return record
 

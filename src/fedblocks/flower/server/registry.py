@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import httpx
 from pydantic import TypeAdapter
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.pulling import ROOM, UNUSABLE, Inbox, refuse_lasting
 from fedblocks.flower.wire.admission import Member
@@ -165,7 +165,7 @@ class Registry:
             self.nodes[member.client] = node
         self.refused.pop(node, None)
         examples = sum(member.size for member in members)
-        self.tell(f"{_name_members(members)} there, with {examples} training examples")
+        self.tell(f"{_name_members(members)} there, with {count_of(examples, 'training example')}")
 
     def _read(self, message: Message, node: int) -> list[Member]:
         """Return the clients that a node says it holds; raise Malformed where it says
@@ -203,8 +203,8 @@ class Registry:
             most = max(1, member.size * self.labels)
             if member.size != fixed:
                 return (
-                    f"changed-claim: client {member.client} now claims {member.size} "
-                    f"examples, in this run {fixed}"
+                    f"changed-claim: client {member.client} now claims "
+                    f"{count_of(member.size, 'example')}, in this run {fixed}"
                 )
             if member.limit > most:
                 return (
@@ -266,7 +266,7 @@ class Registry:
     ) -> tuple[str, str]:
         why = f" ({'; '.join(self.refused.values())})" if self.refused else ""
         number = len(clients) - len(missing)
-        here = f"{number} of {len(clients)} clients are connected after {seconds:g} s"
+        here = f"{number} of {count_of(len(clients), 'client')} connected after {seconds:g} s"
         needed = f"at least {least} are needed, {name_clients(missing)} missing"
         return f"{here}, {needed}{why}", "start the others"
 

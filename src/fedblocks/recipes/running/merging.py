@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.small_files import read_small
 from fedblocks.recipes import recipe_named
 from fedblocks.recipes.running.results import ORIGIN, Entry, Results
 
+LARGEST = 2**26  # bytes of a file of results
 APART = "keep them in folders of their own (--out)"
 
 
@@ -38,7 +40,7 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(read_small(path, LARGEST))
         whole = {"recipe": table["recipe"], "quick": table["quick"], "cells": table["cells"]}
         for entry in whole["cells"].values():
             _numbers(entry)
