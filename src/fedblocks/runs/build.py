@@ -16,10 +16,10 @@ from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
-from fedblocks.core.plan import check_phases
 from fedblocks.core.precision import half_precision, refuse_half
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
+from fedblocks.engines.rehearsal import rehearse
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
@@ -66,12 +66,15 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     _check_faults(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
+    with placed(config, ("method",)):
+        idle = rehearse(experiment, clients[:cohort])
     with half_precision(_is_half(config, experiment, device)):
         engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [
         Note(f"device {device.type}: {why_device}"),
         Note(f"engine {engine.name}: {why_engine}"),
         *remarks,
+        *(Note(text, "warning") for text in idle),
     ]
     sampling = sampling_of(config, federation, clients, cohort)
     return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
@@ -98,7 +101,6 @@ def look_over(
     checks = _check_nets(config, experiment)
     with placed(config, ("method",)):
         for method in experiment.methods.values():
-            check_phases(method)
             try_augmentations(method.augment or (), experiment.data.x)
         experiment.start()  # blocks that cannot be shared show here
     with placed(config, ("task",)):

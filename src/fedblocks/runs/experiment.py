@@ -19,6 +19,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
 from fedblocks.core.own_code import line_of
+from fedblocks.core.structure import check_structure
 from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets, gaps_in_labels, is_one_hot
 from fedblocks.engines.round import Experiment
@@ -127,6 +128,7 @@ def _method(
         own_net = net_of(net, federation) if handed_over is None else handed_over.net
     with placed(config, (*above, "method")):
         complete: Method = handed_over or make("method", method.table, net=own_net)
+        check_structure(complete)
         complete = complete.over(config.horizon)
         _check_degenerate(complete, config.allow_degenerate)
         _check_tags(method.name, complete, federation)

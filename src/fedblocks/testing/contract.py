@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.plan import check_phases
+from fedblocks.core.structure import check_structure
 from fedblocks.testing import (
     lanes,
     learning,
@@ -113,7 +113,7 @@ def _check_blocks(example: Example) -> None:
     """Refuse what would fail in every check; of other errors, checks say where they come from."""
     try:
         for method in example.methods().values():
-            check_phases(method)
+            check_structure(method)
     except UserError:
         raise
     except Exception:
