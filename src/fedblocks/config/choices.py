@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from fedblocks.config.options import Table, complete, construct, options_of
+from fedblocks.config.own_nets import make_net
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import BY_CODE, FILLED_IN, is_own_data, kinds, unlisted_method
 from fedblocks.core.checks import OptionError
@@ -80,7 +81,9 @@ def make(kind: str, table: Mapping[str, Any], **filled_in: Any) -> Any:
     """What a completed table describes: a net, a method, a partition, a shifted federation."""
     name = table["name"]
     values = {k: v for k, v in table.items() if k != "name"}
-    return kinds()[kind][name](**filled_in, **construct(options(kind, name), values))
+    values = {**filled_in, **construct(options(kind, name), values)}
+    target = kinds()[kind][name]
+    return make_net(target, name, **values) if kind == "net" else target(**values)
 
 
 def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Problem]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar
 
+from fedblocks.config.own_nets import check_net_function
 from fedblocks.core.augmentations import AUGMENTATIONS, Augmentation
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
@@ -178,11 +179,13 @@ class Nets(Named):
     what = "net"
     ours = NETS
 
+    def __getitem__(self, name: str) -> Any:
+        target = super().__getitem__(name)
+        check_net_function(target, name)
+        return target
+
     def _check(self, target: Any, called: str) -> None:
-        if not callable(target):
-            raise UserError(
-                f"{called} is not a net", "it must be a function of input_shape and classes"
-            )
+        """As all nets, when it is asked for."""
 
 
 class DataSets(Named):

@@ -271,11 +271,8 @@ _COUNT = "count"  # steps that a client has taken in all rounds
 
 
 def _packed(memory: Memory) -> Params:
-    return {
-        f"{moment}/{i}": value
-        for moment, values in memory.items()
-        for i, value in enumerate(values)
-    }
+    named = ((name, enumerate(values)) for name, values in memory.items())
+    return {f"{name}/{i}": value for name, values in named for i, value in values}
 
 
 def _counted(memory: Memory, count: Count) -> Count:
