@@ -16,7 +16,7 @@ from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
-from fedblocks.core.precision import half_precision, refuse_half
+from fedblocks.core.precision import half_precision, refuse_half, refuse_half_parameters
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
 from fedblocks.engines.rehearsal import rehearse
@@ -124,6 +124,7 @@ def _check_nets(config: Config, experiment: Experiment) -> list[str]:
     examples = first_inputs(experiment.data, EXAMPLES)
     for group, method in experiment.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
+            refuse_half_parameters(method.net.dtype)
             vectorised = config.engine == "vectorised"
             warnings.append(check_before_run(method.net, examples, vectorised))
     return [text for text in warnings if text]
