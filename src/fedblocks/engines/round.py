@@ -176,10 +176,9 @@ class Experiment:
 def _check_schedules(method: Method) -> None:
     """Refuse schedules over the run's own rounds where nobody has said how many these are."""
     for name in method.open_schedules:
-        raise UserError(
-            f"{type(method).__name__}.{name} goes over the run's rounds, and nobody says how many",
-            "say it: Experiment.of(method, data, rounds=100), or give the schedule a whole number",
-        )
+        what = f"{type(method).__name__}.{name} goes over the rounds of the run"
+        fix = "say it: Experiment.of(method, data, rounds=100), or give the schedule a whole number"
+        raise UserError(f"{what}, and nobody says how many these are", fix)
 
 
 CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags
