@@ -156,6 +156,16 @@ WRONG = {
     "prepare of something else": Wrong(
         PREPARE + "    return {**blocks, 'body': blocks['head']}", "prepare", '"body"'
     ),
+    "prepare writes into what all are sent": Wrong(
+        PREPARE + "    next(iter(blocks['body'].values())).add_(1)\n    return blocks",
+        "prepare",
+        "writes into",
+    ),
+    "conclude writes into the last state": Wrong(
+        CONCLUDE + "    next(iter(before['body'].values())).mul_(2)\n    return server",
+        "conclude",
+        "writes into",
+    ),
     "finish forgets to return": Wrong(FINISH + "    blocks['body']", "finish", "None"),
     "finish returns a tensor": Wrong(
         FINISH + "    return next(iter(blocks['body'].values()))", "finish", "a Tensor"

@@ -58,7 +58,7 @@ def check_like(where: str, name: str, block: Params, wanted: Params) -> None:
                 raise UserError(message, f"return tensors of the {kind} that they had")
 
 
-def check_weights(where: str, weights: Any, layout: Mapping[str, Block], clients: int = 1) -> None:
+def check_weights(where: str, weights: Any, layout: Mapping[str, Block]) -> None:
     """Refuse weights of blocks that are not written, or not one for each slot."""
     if not isinstance(weights, Mapping):
         refuse_kind(where, weights, "a dictionary of weights", _WEIGHTS)
@@ -70,7 +70,7 @@ def check_weights(where: str, weights: Any, layout: Mapping[str, Block], clients
             raise UserError(f'{where} names "{name}", which {why}', nearest(str(name), federated))
         if not isinstance(value, Tensor):
             refuse_kind(where, value, f'a tensor as the weights of "{name}"', _WEIGHTS)
-        if value.numel() != block.size * clients:
+        if value.numel() != block.size:
             message = f'{where} returns weights {list(value.shape)} for "{name}"'
             raise UserError(f"{message}, which has {block.size} slots", _WEIGHTS)
 

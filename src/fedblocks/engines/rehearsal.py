@@ -4,7 +4,8 @@ else's returns is looked at once, and blocks that would train without a gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,10 +104,14 @@ class Rehearsal:
         wanted = local.call(method.wants, sent)
         check_weights(self.where("wants"), wanted, method.blocks())
         check_all_blocks(self.where("wants"), wanted, job.sent.on_request)
-        start = local.call(method.prepare, {**sent, **job.requested(wanted, local)})
+        more = job.requested(wanted, local)
+        with self._nothing_written("prepare"):
+            start = local.call(method.prepare, {**sent, **more})
         self._check_like_sent("prepare", job, member, start)
         self._try_views(job, member, local, start)
-        end = local.call(method.finish, self._train(job, member, start), start)
+        trained = self._train(job, member, start)
+        with self._nothing_written("finish"):
+            end = local.call(method.finish, trained, start)
         self._check_like_sent("finish", job, member, end)
         check_all_blocks(self.where("finish"), end, sorted(job.kept_blocks))
         weights = local.call(method.writes, end)
@@ -121,6 +126,19 @@ class Rehearsal:
         ]
         self.untrained.clear()
         return [f"{type(method).__name__}: {note}" for note in notes]
+
+    @contextmanager
+    def _nothing_written(self, hook: str) -> Iterator[None]:
+        """Refuse a function that writes into the server's slots, which all clients are sent."""
+        slots = {(n, k): v for n, block in self.state.server.items() for k, v in block.items()}
+        before = {place: value._version for place, value in slots.items()}
+        yield
+        for (name, key), value in slots.items():
+            if value._version != before[name, key]:
+                message = (
+                    f'{self.where(hook)} writes into "{key}" of block "{name}", which all read'
+                )
+                raise UserError(message, "make new tensors: v + 1, not v += 1 or v.add_(1)")
 
     def _try_reads(self) -> None:
         layout = self.method.blocks()
@@ -210,10 +228,10 @@ class Rehearsal:
         layout = method.blocks()
         before = own_server(layout, self.state.server)
         reduced = reduce_groups(self.state, {self.group: uploads})
-        try:
+        after: Any = {}
+        with self._nothing_written("conclude"), suppress(Exception):
+            # an error may be one of clients that are all alike: the first round says it
             after = method.conclude(own_server(layout, reduced.server), before, uploads, job.cohort)
-        except Exception:  # of clients that are all alike, perhaps: the first round says it
-            return
         where = self.where("conclude")
         check_tree(where, after, "return the server's blocks: {**server, ...}")
         for name, slots in after.items():

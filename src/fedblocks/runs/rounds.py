@@ -14,6 +14,7 @@ import torch
 
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import note_of
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
@@ -89,7 +90,9 @@ def attempt(
             if not isinstance(engine, Vectorised):
                 raise
             engine = Sequential()
+            note = note_of(error)
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            why = why if note is None else note.message
             text = f"from now on one client after another: a stack of clients failed ({why})"
         notes.append(Note(text, "warning"))
 
