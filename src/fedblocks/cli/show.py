@@ -124,7 +124,7 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
                 say(f"{verdict.number:2}  {mark:6}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
-        counts = Counter(verdict.state for verdict in verdicts)
+        counts = Counter[str](verdict.state for verdict in verdicts)
         if as_json:
             show_json([{**vars(verdict), "state": verdict.state} for verdict in verdicts])
         else:
