@@ -45,6 +45,12 @@ def own_method() -> Iterator[None]:
     METHODS.pop("odd", None)
 
 
+@pytest.fixture
+def fresh_name(own_method: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return "odd"
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_method_is_refused_with_its_function_and_what_to_write(
     name: str,
@@ -62,9 +68,22 @@ def test_a_wrong_method_is_refused_with_its_function_and_what_to_write(
         main(["run", "odd.toml", "--code", "odd.py", "--out", "run"])
     said = capsys.readouterr().err.replace("\n", " ")
     assert stop.value.code == 2, said
-    assert "Odd" in said and wrong.where in said and wrong.said in said.replace("  ", " ")
+    assert "odd" in said.lower() and wrong.where in said and wrong.said in said.replace("  ", " ")
     assert "fix:" in said
     assert "bug" not in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("value", [7, lambda net: fb.FedAvg(net), fb.Net])
+def test_what_is_no_method_is_not_taken_for_one(
+    value: object,
+    fresh_name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fb.METHODS[fresh_name] = value  # type: ignore[assignment]
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "digits-fedavg", "--set", f"method.name={fresh_name}"])
+    assert stop.value.code == 2
+    assert 'method "odd" is not a method' in capsys.readouterr().err
 
 
 def test_the_method_that_they_start_from_is_right(

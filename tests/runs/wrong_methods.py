@@ -235,7 +235,21 @@ WRONG = {
     "conclude has an error": Wrong(CONCLUDE + "    return server['boddy']", "conclude", "KeyError"),
     "views of nothing": Wrong("def views(self):\n    return {}", "views", "personal"),
     "views as a list": Wrong("def views(self):\n    return [self.predict]", "views", "a list"),
+    # what only describes
+    "remarks with an error": Wrong(
+        "def remarks(self, tags):\n    return tags['none']", "remarks", "KeyError: 'none'"
+    ),
+    "degenerate forgets to return": Wrong("def degenerate(self):\n    []", "degenerate", "None"),
+    "conclusions with an error": Wrong(
+        "def conclusions(self, portraits):\n    return portraits['x']", "conclusions", "KeyError"
+    ),
+    "a portrait of a number": Wrong(
+        "def portrait(self, blocks, client):\n    return {'a': 1.0}", "portrait", "a float"
+    ),
     # the class itself
+    "an error when it is made": Wrong(
+        "def __post_init__(self):\n    raise ValueError('a bad day')", "method", "a bad day"
+    ),
     "a method that forgets predict": Wrong("predict = fb.Method.predict", "predict", "must"),
     "options as a tuple": Wrong("tags = 'cohort'", "tags", "cohort"),
 }

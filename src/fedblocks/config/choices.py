@@ -16,6 +16,7 @@ from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import BY_CODE, FILLED_IN, is_own_data, kinds, unlisted_method
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.introspection import Option
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
@@ -102,7 +103,11 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
         return []
     if allow_degenerate:
         return []
-    sentences = [said for said in method.degenerate() if said in _with_another_net(table)]
+    try:
+        said = ask_sentences(method, "degenerate")
+    except UserError as error:
+        return [Problem(path, error.message, error.fix)]
+    sentences = [text for text in said if text in _with_another_net(table)]
     return [Problem((*path, *option_named_in(text, table)), text, MEANT) for text in sentences]
 
 

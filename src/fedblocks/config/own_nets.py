@@ -21,11 +21,11 @@ _FORM = (
 _WRAP = "return fb.Net.of(lambda: MyModule(...))"
 
 
-def check_net_function(target: Any, name: str) -> None:
+def check_net_function(target: Any, called: str) -> None:
     """Refuse what cannot be called as a run calls it."""
     form = _FORM.format(name=getattr(target, "__name__", "make"))
     if isinstance(target, Net | nn.Module) or not callable(target):
-        message = f'net "{name}" is {a_kind(target)}, not a function that returns a net'
+        message = f"{called} is {a_kind(target)}, not a function that returns a net"
         raise UserError(message, form)
     try:
         parameters = inspect.signature(target).parameters.values()
@@ -38,7 +38,7 @@ def check_net_function(target: Any, name: str) -> None:
     missing = [] if takes_all else [one for one in FILLED if one not in named]
     if missing:
         has = f"({', '.join(map(str, parameters))})"
-        message = f'net "{name}" is a function of {has}, without {" and ".join(missing)}'
+        message = f"{called} is a function of {has}, without {' and '.join(missing)}"
         raise UserError(message, form)
 
 

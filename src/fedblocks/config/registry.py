@@ -121,7 +121,10 @@ class Named(Mapping[str, Any]):
             raise UnknownName(
                 f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}"
             )
-        return self.ours[name] if name in self.ours else self._load(self._others[name])
+        if name not in self.ours:
+            return self._load(self._others[name])
+        self._check(self.ours[name], f'{self.what} "{name}"')
+        return self.ours[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.ours, *self._others])
@@ -153,7 +156,7 @@ class Named(Mapping[str, Any]):
                 f"{type(error).__name__}: {error}",
                 f"update or remove the package {package}",
             ) from error
-        self._check(target, f'"{point.name}" of package {package}')
+        self._check(target, f'{self.what} "{point.name}" of package {package}')
         return target
 
     def _check(self, target: Any, called: str) -> None:
@@ -179,13 +182,8 @@ class Nets(Named):
     what = "net"
     ours = NETS
 
-    def __getitem__(self, name: str) -> Any:
-        target = super().__getitem__(name)
-        check_net_function(target, name)
-        return target
-
     def _check(self, target: Any, called: str) -> None:
-        """As all nets, when it is asked for."""
+        check_net_function(target, called)
 
 
 class DataSets(Named):

@@ -96,6 +96,16 @@ def describe_error(error: Exception, method: Method | None, hook: str) -> Forwar
     )
 
 
+def ask_sentences(method: Method, hook: str, *about: Any) -> list[str]:
+    """What a function says that only describes, if these are sentences."""
+    with telling(method, hook):
+        sentences = getattr(method, hook)(*about)
+    if not isinstance(sentences, list | tuple) or not all(isinstance(s, str) for s in sentences):
+        where = f"{type(method).__name__}.{hook}"
+        refuse_kind(where, sentences, "a list of sentences", "return a list; [] says nothing")
+    return list(sentences)
+
+
 def is_number(loss: Any) -> bool:
     """Whether a loss is one number, with a gradient or not."""
     return isinstance(loss, Tensor) and not loss.dim() and loss.is_floating_point()

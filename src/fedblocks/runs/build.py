@@ -15,6 +15,7 @@ from fedblocks.core.blocks import Pool
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import tell_forward_errors
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.method import Method
 from fedblocks.core.precision import half_precision, refuse_half, refuse_half_parameters
 from fedblocks.data import Federation
@@ -108,7 +109,7 @@ def look_over(
         checks += try_task(next(iter(experiment.methods.values())).net, experiment.data)
     methods = experiment.methods.values()
     tags = _tags(federation)
-    remarks = [text for method in methods for text in method.remarks(tags)]
+    remarks = [text for method in methods for text in ask_sentences(method, "remarks", tags)]
     spare = [text for method in methods for text in _spare_slots(method, clients)]
     warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]

@@ -15,6 +15,7 @@ import torch
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import note_of
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
@@ -274,7 +275,7 @@ def conclusions_of(prepared: Prepared, round: int, portraits: Portraits | None) 
             name: {client: by[client] for client in clients if client in by}
             for name, by in portraits.items()
         }
-        sentences += prepared.experiment.methods[group].conclusions(own)
+        sentences += ask_sentences(prepared.experiment.methods[group], "conclusions", own)
     return [Note(text, "warning") for text in sentences]
 
 
