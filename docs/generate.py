@@ -286,7 +286,8 @@ every net of the zoo, trains it on both engines and in plain PyTorch, and compar
   other numbers. `engine = "auto"` takes `sequential` by itself and says why.
 - **refused**: no run starts with it. The last column is a part of the reason that the user reads.
 
-Your own net is checked in the same way [when a run starts](howto/own-net.md)."""
+Your own net is checked in the same way [when a run starts](howto/own-net.md). "Right" means up to
+rounding, which BatchNorm [enlarges in tiny batches](howto/batch-norm.md#tiny-batches)."""
 
 
 def with_plan(name: str, text: str) -> str:

@@ -51,6 +51,4 @@ def example() -> fb.Example:
 
 if __name__ == "__main__":
     for check in fb.check_method(example()):
-        print(
-            f"{check.number:2d} {'ok  ' if check.passed else 'FAIL'} {check.says}  {check.detail}"
-        )
+        print(check)

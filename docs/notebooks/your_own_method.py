@@ -106,7 +106,7 @@ assert plan_text(example) == PLAN
 
 # %%
 for verdict in check_method(example):
-    print(f"{verdict.number:2} {'ok    ' if verdict.passed else 'FAILED'} {verdict.says}")
+    print(verdict)
     assert verdict.passed, verdict.detail
 
 # %% [markdown]

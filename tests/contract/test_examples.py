@@ -14,11 +14,13 @@ from fedblocks.engines.lanes import why_not
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods import FedAvg
+from fedblocks.methods import FedAvg, Local
 from fedblocks.testing import (
     CHECKS,
     EXAMPLES,
+    Check,
     Example,
+    Invariant,
     check_method,
     example_for,
     learning,
@@ -27,6 +29,7 @@ from fedblocks.testing import (
 )
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.lanes import lane_cases
+from fedblocks.testing.problems import LearningProblem
 from fedblocks.testing.rounds import run
 from fedblocks.testing.storage import from_bytes, to_bytes
 
@@ -128,6 +131,32 @@ def test_a_method_without_a_reviewed_plan_is_told_so() -> None:
     check = plan_check()
     assert check.passed
     assert check.detail == "not checked: no reviewed plan was given" and not check.is_checked
+    assert check.state == "not checked"
+
+
+def check_of(name: str, example: Example) -> Check:
+    return run_check(next(i for i in CHECKS if i.name == name), example)
+
+
+def test_an_invariant_of_which_a_method_has_nothing_is_not_applicable() -> None:
+    """FedAvg keeps nothing on its clients; Local shares nothing."""
+    absent = check_of("absent_clients", example_for(FedAvg))
+    assert absent.state == "not applicable" and absent.passed and not absent.is_checked
+    assert str(absent) == (
+        " 5  not applicable  an absent client keeps its private blocks "
+        "(not applicable: clients keep nothing between rounds)"
+    )
+    assert check_of("absent_clients", example_for(Local)).state == "holds"
+    weights = check_of("weights", example_for(Local))
+    assert weights.detail == "not applicable: nothing is shared"
+    assert check_of("weights", example_for(FedAvg)).state == "holds"
+
+
+def test_an_invariant_that_does_not_apply_and_has_a_problem_fails() -> None:
+    invariant = Invariant(
+        1, "one", "it is so", lambda example: [LearningProblem("not so")], lambda example: "never"
+    )
+    assert run_check(invariant, example_for(FedAvg)).state == "fails"
 
 
 def test_an_exception_that_is_not_needed_fails() -> None:

@@ -265,7 +265,7 @@ def test_the_nearest_names_are_listed():
 def test_a_trained_tensor_without_a_home_is_named():
     net = fb.lora(module(), rank=2, targets="wide", head="fc", dtype=DOUBLE)
     adapters = {name: value for name, value in net.init(0).items() if "lora" in name}
-    with pytest.raises(NetError, match=r'"fc.weight" trains and has no home'):
+    with pytest.raises(NetError, match=r'the net was called without "fc.weight"'):
         net(adapters, tokens())
 
 

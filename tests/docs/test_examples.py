@@ -100,7 +100,8 @@ def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture
     whole = "\n".join(blocks("docs/add_a_method.md"))
     exec(compile(whole, "docs/add_a_method.md", "exec", dont_inherit=True), {"__name__": "guide"})
     said = capsys.readouterr().out
-    assert said.count("passed=True") == 22
+    states = re.findall(r"^ *\d+  (holds|fails|not applicable|not checked) ", said, re.MULTILINE)
+    assert len(states) == 22 and "fails" not in states and states.count("holds") >= 19
     (shown,) = re.findall(
         r"```output\n(.*?)```", (ROOT / "docs/add_a_method.md").read_text(), re.DOTALL
     )

@@ -4,6 +4,7 @@ keeps the contract.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -104,6 +105,9 @@ def plan(
     stoppable(action)
 
 
+_MARKS = {"holds": "ok", "fails": "FAILED"}
+
+
 def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None:
     """Check a method against every invariant of the contract."""
 
@@ -117,20 +121,18 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         for verdict in check_method(example):
             verdicts.append(verdict)
             if not as_json:
-                state = "ok" if verdict.passed and verdict.is_checked else "-"
-                state = state if verdict.passed else "FAILED"
-                say(f"{verdict.number:2}  {state:6}  {verdict.says}")
+                mark = _MARKS.get(verdict.state, "-")
+                say(f"{verdict.number:2}  {mark:6}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
-        failed = sum(not verdict.passed for verdict in verdicts)
-        unchecked = sum(not verdict.is_checked for verdict in verdicts)
+        counts = Counter[str](verdict.state for verdict in verdicts)
         if as_json:
-            show_json([vars(verdict) for verdict in verdicts])
+            show_json([{**vars(verdict), "state": verdict.state} for verdict in verdicts])
         else:
-            whole = count_of(len(verdicts), "invariant")
-            hold = f"{len(verdicts) - failed - unchecked} of {whole} hold"
-            say(f"{method}: {hold}" + (f", {unchecked} not checked" if unchecked else ""))
-        if failed:
+            idle = [state for state in ("not applicable", "not checked") if counts[state]]
+            hold = f"{counts['holds']} of {count_of(len(verdicts), 'invariant')} hold"
+            say(", ".join([f"{method}: {hold}", *(f"{counts[state]} {state}" for state in idle)]))
+        if counts["fails"]:
             raise typer.Exit(CHECK_FAILED)
 
     stoppable(action)

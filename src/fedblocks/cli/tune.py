@@ -16,6 +16,7 @@ from fedblocks.core.requirements import require_packages
 
 if TYPE_CHECKING:
     from fedblocks.runs.grids.tune import Trial, Tuned
+    from fedblocks.runs.storage.record import Note
 
 Search = Annotated[
     list[str] | None,
@@ -53,8 +54,13 @@ def tune(
         read_code(code)
         shown = console(sys.stderr if as_json else sys.stdout)
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
+
+        def warn(note: Note) -> None:
+            if note.level == "warning":
+                shown.print(clean(f"warning: {note.text}"), soft_wrap=True)
+
         try:
-            tuned = search(config, changes or [], trials, out, tell)
+            tuned = search(config, changes or [], trials, out, tell, warn)
         except KeyboardInterrupt as error:
             fix = "the same command goes on from there"
             raise Interrupted("stopped; every trial that ended counts", fix) from error

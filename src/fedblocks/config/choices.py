@@ -11,10 +11,12 @@ from typing import Any
 from torch import nn
 
 from fedblocks.config.options import Table, complete, construct, options_of
+from fedblocks.config.own_nets import make_net
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import BY_CODE, FILLED_IN, is_own_data, kinds, unlisted_method
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.introspection import Option
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
@@ -80,7 +82,9 @@ def make(kind: str, table: Mapping[str, Any], **filled_in: Any) -> Any:
     """What a completed table describes: a net, a method, a partition, a shifted federation."""
     name = table["name"]
     values = {k: v for k, v in table.items() if k != "name"}
-    return kinds()[kind][name](**filled_in, **construct(options(kind, name), values))
+    values = {**filled_in, **construct(options(kind, name), values)}
+    target = kinds()[kind][name]
+    return make_net(target, name, **values) if kind == "net" else target(**values)
 
 
 def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Problem]:
@@ -99,7 +103,11 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
         return []
     if allow_degenerate:
         return []
-    sentences = [said for said in method.degenerate() if said in _with_another_net(table)]
+    try:
+        said = ask_sentences(method, "degenerate")
+    except UserError as error:
+        return [Problem(path, error.message, error.fix)]
+    sentences = [text for text in said if text in _with_another_net(table)]
     return [Problem((*path, *option_named_in(text, table)), text, MEANT) for text in sentences]
 
 

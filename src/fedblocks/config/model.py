@@ -75,7 +75,7 @@ class Config(Section):
     )
     precision: Literal["float32", "tf32", "bf16"] = Field(
         default="float32",
-        description="of products: float32, tf32 (on a GPU), or bf16 (in training, 8 bits)",
+        description="float32, tf32 (products on a GPU), or bf16 (products in training, 8 bits)",
     )
     chunk: int = Field(
         default=64,

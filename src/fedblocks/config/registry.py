@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar
 
+from fedblocks.config.own_nets import check_net_function
 from fedblocks.core.augmentations import AUGMENTATIONS, Augmentation
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
@@ -120,7 +121,10 @@ class Named(Mapping[str, Any]):
             raise UnknownName(
                 f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}"
             )
-        return self.ours[name] if name in self.ours else self._load(self._others[name])
+        if name not in self.ours:
+            return self._load(self._others[name])
+        self._check(self.ours[name], f'{self.what} "{name}"')
+        return self.ours[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.ours, *self._others])
@@ -152,7 +156,7 @@ class Named(Mapping[str, Any]):
                 f"{type(error).__name__}: {error}",
                 f"update or remove the package {package}",
             ) from error
-        self._check(target, f'"{point.name}" of package {package}')
+        self._check(target, f'{self.what} "{point.name}" of package {package}')
         return target
 
     def _check(self, target: Any, called: str) -> None:
@@ -179,10 +183,7 @@ class Nets(Named):
     ours = NETS
 
     def _check(self, target: Any, called: str) -> None:
-        if not callable(target):
-            raise UserError(
-                f"{called} is not a net", "it must be a function of input_shape and classes"
-            )
+        check_net_function(target, called)
 
 
 class DataSets(Named):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import server_name
+from fedblocks.core.hooks import noting
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.reduction import reduce_slots, where_written
@@ -62,7 +63,8 @@ def conclude(
     for group, uploads in groups.items():
         layout = methods[group].blocks()
         old, new = own_server(layout, before.server), own_server(layout, server)
-        concluded = methods[group].conclude(new, old, uploads, cohorts[group])
+        with noting(methods[group], "conclude"):
+            concluded = methods[group].conclude(new, old, uploads, cohorts[group])
         server |= {server_name(n, layout[n]): v for n, v in concluded.items()}
     return replace(after, server=server)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core import mode
+from fedblocks.core.hooks import noting
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import holds_values, with_numbers
 from fedblocks.core.parts import Blocks
@@ -187,9 +188,12 @@ class ClientStack:
 
         def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
             own = self.own(hook, tensors, lambda method: getattr(method, hook.__name__))
-            with mode.mode(training=False, mapped=self.mapped, task=self.source.task):
-                result = own(*map(self.whole, rest), self.client(tensors))
-            return without(self.frozen, result)
+            task = self.source.task
+            with (
+                noting(self.method, hook.__name__),
+                mode.mode(training=False, mapped=self.mapped, task=task),
+            ):
+                return without(self.frozen, own(*map(self.whole, rest), self.client(tensors)))
 
         return self.each(with_client)(self.tensors, *args)
 

@@ -19,7 +19,7 @@ from fedblocks.core.own_code import line_of
 _KEY = "forward_note"  # among the attributes of an error
 # how torch (embeddings, places of a tensor, one-hot vectors), numpy and ONNX say it
 _OUT_OF_RANGE = re.compile("index out of range in self|out of (data )?bounds|Class values must")
-_NOT_OF_THE_NET = (Explained, torch.OutOfMemoryError, MemoryError)
+NOT_OF_THE_NET = (Explained, torch.OutOfMemoryError, MemoryError)
 
 
 IN_RANGE = "number tokens and categories from 0 on, below the size of the embedding that reads them"
@@ -34,7 +34,7 @@ class ForwardNote(NamedTuple):
 
 def take_note(error: Exception, net: str, x: Tensor, fields: Fields | None = None) -> None:
     """Leave a note with an error that a net's forward pass raised for inputs [batch, ...]."""
-    if isinstance(error, _NOT_OF_THE_NET) or note_of(error) is not None:
+    if isinstance(error, NOT_OF_THE_NET) or note_of(error) is not None:
         return
     reason = (str(error).splitlines() or [""])[0]
     what = f"{type(error).__name__}: {reason}" if reason else type(error).__name__

@@ -14,6 +14,7 @@ from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.clipping import clip_gradients
 from fedblocks.core.decay import TensorName, exempt_names, with_groups
+from fedblocks.core.hooks import is_number, noting, refuse_loss
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
@@ -160,7 +161,7 @@ def _move(
     blocks, update, local = stretch.blocks, stretch.phase.updates[place], stretch.local
     numbers = local.tensors["optimizers"].get(optimizer_place(stretch.number, place), {})
     optimizer = with_numbers(update.optimizer, numbers) if numbers else update.optimizer
-    trained = _trained(update, blocks)
+    trained = trained_tensors(update, blocks)
     params = [p for _, _, p in trained]
     if exempt := stretch.exempt[place]:
         ids = frozenset(id(p) for name, key, p in trained if (name, key) in exempt)
@@ -176,9 +177,21 @@ def _move(
 def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: Step) -> list[Tensor]:
     """The gradient of the loss for everything that the update moves, before any pull."""
     blocks, update = stretch.blocks, stretch.phase.updates[place]
-    params = _trained(update, blocks)
     if update.loss is None:
-        return [torch.zeros_like(p) for _, _, p in params]
+        return [torch.zeros_like(p) for _, _, p in trained_tensors(update, blocks)]
+    grads = loss_gradients(place, stretch, batch, step)
+    return [
+        torch.zeros_like(p) if g is None else g
+        for (_, _, p), g in zip(trained_tensors(update, blocks), grads, strict=True)
+    ]
+
+
+def loss_gradients(
+    place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: Step
+) -> list[Tensor | None]:
+    """The gradient of an update's loss for each tensor that it moves; None: it has none."""
+    blocks, update = stretch.blocks, stretch.phase.updates[place]
+    params = trained_tensors(update, blocks)
     live: Blocks = {name: dict(blocks[name]) for name in update.train}
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
@@ -189,9 +202,7 @@ def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: St
         refuse_without_gradient(update)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
-    return [
-        torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)
-    ]
+    return list(grads)
 
 
 def _loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
@@ -211,8 +222,13 @@ def _loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
         mask = None if step.full else batch["mask"]
         own = local.own(update.loss, client, find)  # type: ignore[arg-type]
         task = local.source.task
-        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"], task=task):
+        with (
+            noting(local.method, "loss"),
+            mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"], task=task),
+        ):
             value = own(local.whole(blocks), Batch(**batch, client=local.client(client)))
+            if not is_number(value):
+                refuse_loss(local.method, own, value)
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}
 
@@ -229,7 +245,7 @@ def _projection_of(project: Mapped, number: int, place: int, local: ClientStack)
     return lambda client, blocks: local.own(project, client, find)(blocks)
 
 
-def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
+def trained_tensors(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
     """(block, name, tensor) of everything that a gradient moves."""
     return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
 
@@ -238,7 +254,7 @@ def _memory(update: Update, blocks: Blocks, name: str, local: ClientStack) -> Me
     """What an optimizer remembers at the start of a phase: nothing, or what the client
     kept, with its own count.
     """
-    params = [p for _, _, p in _trained(update, blocks)]
+    params = [p for _, _, p in trained_tensors(update, blocks)]
     memory = update.optimizer.memory(params)
     if local.keep_optimizer:
         memory[_COUNT] = [torch.zeros_like(local.tensors["size"])]
@@ -255,11 +271,8 @@ _COUNT = "count"  # steps that a client has taken in all rounds
 
 
 def _packed(memory: Memory) -> Params:
-    return {
-        f"{moment}/{i}": value
-        for moment, values in memory.items()
-        for i, value in enumerate(values)
-    }
+    named = ((name, enumerate(values)) for name, values in memory.items())
+    return {f"{name}/{i}": value for name, values in named for i, value in values}
 
 
 def _counted(memory: Memory, count: Count) -> Count:
@@ -273,7 +286,7 @@ def _add_pull(
     pull: Pull, strength: Rate, update: Update, stretch: PhaseRun, grads: list[Tensor]
 ) -> None:
     to = stretch.local.whole(stretch.blocks if pull.live else stretch.start)[pull.to]
-    for position, (name, key, value) in enumerate(_trained(update, stretch.blocks)):
+    for position, (name, key, value) in enumerate(trained_tensors(update, stretch.blocks)):
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])
             grads[position] = grads[position] + pulled

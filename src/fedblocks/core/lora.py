@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedblocks.core.cuts import check_path, is_under, shared_tensors
 from fedblocks.core.errors import NetError, UserError, nearest
@@ -64,15 +64,6 @@ class LoraNet(Net):
     def plain(self) -> Net:
         """The net without adapters, which takes what `merge` returns."""
         return Net(*self._about, self.output)
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        missing = next((name for name in self.names if name not in params), None)
-        if missing is not None:
-            raise NetError(
-                f'"{missing}" trains and has no home: the net was called without it',
-                "give every adapter, and the head, to a block of the method",
-            )
-        return super().__call__(params, x)
 
     @cached_property
     def base(self) -> Params:

@@ -23,6 +23,7 @@ from fedblocks.core.cuts import (
 )
 from fedblocks.core.errors import NetError
 from fedblocks.core.fields import Fields, fields_of, make_with_fields
+from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
@@ -67,6 +68,7 @@ class Net:
             *(n for n, _ in self.template.named_parameters()),
             *statistics_of(self.template),
         ]
+        self.all_names = frozenset(self.names)
         self.named_head = head
         check_path(self.template, self.names, last_layer(self.template) if head is None else head)
         self.pieces = {name: self._cut_piece(name, paths) for name, paths in (blocks or {}).items()}
@@ -117,24 +119,21 @@ class Net:
         return {name: tensors[name].detach().clone().to(self.dtype) for name in self.names}
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
+        check_all_there(self, params)
         template = self._on(x.device)
         return self._logits(template(params, template.module, x))
 
     def features(self, params: Params, x: Tensor) -> Tensor:
-        """What the head is given: the representation of the input."""
-        return self.with_features(params, x)[1]
+        """What the head, which may be absent, is given: the representation of the input."""
+        check_all_there(self, params, head=False)
+        return self._on(x.device).call_watching(self.head_module, params, x)[1].to(self.dtype)
 
     def with_features(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logits and what the head was given, from one pass."""
-        template = self._on(x.device)
-        seen: list[Tensor] = []
-        head = template.module.get_submodule(self.head_module)
-        handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        try:
-            logits = self._logits(template(params, template.module, x))
-        finally:
-            handle.remove()
-        return logits, seen[0].to(logits.dtype)
+        check_all_there(self, params)
+        result, features = self._on(x.device).call_watching(self.head_module, params, x)
+        logits = self._logits(result)
+        return logits, features.to(logits.dtype)
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""
@@ -277,7 +276,7 @@ class Net:
             module = self._copy_template().to(device)
             is_guarded = needs_guard(module, self.constant_names)
             guard = Guard(module, self.constant_names) if is_guarded else None
-            self._templates[device] = Template(module, switch, guard)
+            self._templates[device] = Template(module, switch, guard, self.dtype)
         return self._templates[device]
 
     def _copy_template(self) -> nn.Module:

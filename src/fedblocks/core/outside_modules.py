@@ -80,6 +80,9 @@ def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The module itself, its real numbers in this precision; `module.to` would make
     complex numbers real.
     """
+    if not dtype.is_floating_point:
+        kind = str(dtype).removeprefix("torch.")
+        raise NetError(f"dtype={kind}: parameters are real numbers", "use float32 or float64")
     module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
     return module
 

@@ -56,10 +56,10 @@ def own_code(what: str, fix: str) -> Iterator[None]:
 def line_of(error: BaseException) -> str:
     """` (file.py, line 3)`: the innermost line of people's own files that an error went through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_library(Path(frame.filename))]
+    own = [frame for frame in frames if not is_library(Path(frame.filename))]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def _is_library(file: Path) -> bool:
+def is_library(file: Path) -> bool:
     path = file.resolve()
     return any(path.is_relative_to(folder) for folder in (_PACKAGE, *_INSTALLED))

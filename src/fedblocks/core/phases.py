@@ -76,13 +76,17 @@ class Update:
             raise ValueError("an update needs a loss or a pull")
 
 
+# all of a client's examples, the first half of them, the other half
+HALVES = ("all", "support", "query")
+
+
 @dataclass(frozen=True)
 class Phase:
     """A stretch of local training."""
 
     updates: tuple[Update, ...]
     epochs: int = 1
-    # "all", "support" (the first half of a client's examples), "query" (the other half)
+    # one of HALVES
     on: str = "all"
     steps: int | None = None  # this many batches instead of whole epochs
     # new values for the trained blocks, before the first step

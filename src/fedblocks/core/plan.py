@@ -23,13 +23,14 @@ from fedblocks.core.blocks import (
     ServerOnly,
     Shared,
 )
-from fedblocks.core.errors import UserError, count_of, nearest
+from fedblocks.core.errors import count_of
 from fedblocks.core.frozen import BASE, Base
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.rules import Average
 from fedblocks.core.server import Cohort, default_read, own_server
 from fedblocks.core.state import initial_state
+from fedblocks.core.structure import check_structure
 
 COLUMNS = ("block", "home", "sees", "writes", "phases")
 
@@ -58,7 +59,7 @@ class Plan:
 
 def plan(method: Method) -> Plan:
     """The plan of a method, with the options it has."""
-    check_phases(method)
+    check_structure(method)
     base: dict[str, Block] = {BASE: Frozen(Base(method.net))} if method.net.base else {}
     layout = {**base, **method.blocks()}.items()
     reads = _reads(method)
@@ -70,18 +71,6 @@ def plan(method: Method) -> Plan:
         joining=[_phase(phase) for phase in method.joining()],
         views=list(method.views()),
     )
-
-
-def check_phases(method: Method) -> None:
-    """Refuse phases that name a block which the method does not have."""
-    blocks = method.blocks()
-    for phase in (*method.phases(), *method.adaptation(), *method.joining()):
-        for update in phase.updates:
-            pulled = (update.pull.block, update.pull.to) if update.pull is not None else ()
-            for name in (*update.train, *pulled):
-                if name not in blocks:
-                    what = f'{type(method).__name__} has no block "{name}", which a phase names'
-                    raise UserError(what, nearest(name, blocks))
 
 
 def _numbered(title: str, items: list[str]) -> list[str]:

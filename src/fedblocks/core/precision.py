@@ -62,6 +62,18 @@ def refuse_half(dtypes: Sequence[torch.dtype], device: torch.device) -> None:
         )
 
 
+def refuse_half_parameters(dtype: torch.dtype) -> None:
+    """Refuse nets whose parameters themselves have few digits."""
+    info = torch.finfo(dtype)
+    if info.bits < 32:
+        kind = str(dtype).removeprefix("torch.")
+        raise UserError(
+            f"the parameters of the net are {kind}: a step below 1/{round(2 / info.eps)} of a "
+            "parameter would be lost, and so would a client's share in a mean",
+            'leave Net.of(dtype=...) at float32; precision = "bf16" makes its products faster',
+        )
+
+
 def wants_half() -> bool:
     """Whether half precision is asked for."""
     return _wanted.get()

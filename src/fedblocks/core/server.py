@@ -25,6 +25,7 @@ from fedblocks.core.blocks import (
     server_name,
 )
 from fedblocks.core.frozen import initial_frozen
+from fedblocks.core.hooks import noting
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.private_state import StackedState
@@ -125,7 +126,8 @@ def gather(
     that stand there. What they are sent may depend on the whole cohort.
     """
     layout = method.blocks()
-    reads = method.reads(own_server(layout, state.server), cohort)
+    with noting(method, "reads"):
+        reads = dict(method.reads(own_server(layout, state.server), cohort))
     if places is not None:
         reads = {name: read_of_some(read, places) for name, read in reads.items()}
         cohort = cohort.take(places)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedblocks.core.fields import fields_of
 from fedblocks.core.forward_errors import take_note
 from fedblocks.core.mode import current
+from fedblocks.core.net_tensors import refuse_unknown
 from fedblocks.core.parts import Params
 from fedblocks.core.precision import call_in_half, is_half
 
@@ -28,8 +29,9 @@ class Template:
         module: nn.Module,
         switch: Callable[[nn.Module, bool], None],
         guard: AbstractContextManager[Any] | None,
+        dtype: torch.dtype,
     ) -> None:
-        self.module, self.switch, self.guard = module, switch, guard
+        self.module, self.switch, self.guard, self.dtype = module, switch, guard, dtype
         self.training = module.training
         self.places = tensor_places(module)
 
@@ -39,10 +41,10 @@ class Template:
         self._follow_mode()
         try:
             for name, value in params.items():
-                for owner, key in self.places[name]:
+                for owner, key in self.places.get(name) or refuse_unknown(params, self.places):
                     before.append((owner, key, owner[key]))
                     owner[key] = value
-            return self._guarded(call, *inputs)
+            return self._guarded(call, *map(self._in_precision, inputs))
         except Exception as error:
             name = f"the net {type(self.module).__name__}"
             take_note(error, name, inputs[0], fields_of(self.module))
@@ -50,6 +52,20 @@ class Template:
         finally:
             for owner, key, value in before:
                 owner[key] = value
+
+    def call_watching(self, layer: str, params: Params, x: Tensor) -> tuple[Any, Tensor]:
+        """What the module makes of the inputs, and what one of its layers was given on the way."""
+        seen: list[Tensor] = []
+        watched = self.module.get_submodule(layer)
+        handle = watched.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            return self(params, self.module, x), seen[0]
+        finally:
+            handle.remove()
+
+    def _in_precision(self, x: Tensor) -> Tensor:
+        """Data are float32, whatever the net is."""
+        return x.to(self.dtype) if x.is_floating_point() and x.dtype != self.dtype else x
 
     def _follow_mode(self) -> None:
         """`self.training` in the module is what the engine is doing."""

@@ -50,6 +50,10 @@ def check_shapes(federation: Federation) -> None:
             )
     check_target_shape(federation)
     if federation.classes < 1:
+        y = federation.y
+        if federation.task.of_classes and len(y) and int(y.max()) < 0:
+            message = f"labels go from {int(y.min())} to {int(y.max())}"
+            raise DataError(message, "number the classes from 0: classes, y = np.unique(y, ...)")
         raise DataError(f"classes is {federation.classes}", "give the number of classes, 1 or more")
 
 
@@ -122,9 +126,11 @@ def check_labels(federation: Federation) -> None:
         bad = wrong.reshape(len(y), -1).any(1).cpu().numpy() & held(federation)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
+            scored = y[y != IGNORE]
             first = f"row {row} has label {int(y[row][wrong[row]].flatten()[0])}"
             where = f"{first} (clients: {holders(federation, bad)})"
-            message = f"labels outside 0..{federation.classes - 1}: {where}"
+            ends = f"all go from {int(scored.min())} to {int(scored.max())}"
+            message = f"labels outside 0..{federation.classes - 1}: {where}; {ends}"
             raise DataError(
                 message,
                 f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'",

@@ -32,6 +32,8 @@ How = Partition | Callable[[Ints], Partition] | Listed
 
 def rows_of(values: Any) -> int:
     """The length of an array, a tensor or a list; of several fields, of the first."""
+    if values is None:
+        raise DataError("x, y or users are None", "give an array with an entry for each row")
     if isinstance(values, Mapping):
         return rows_of(next(iter(values.values()), []))
     return len(values) if hasattr(values, "__len__") else 0

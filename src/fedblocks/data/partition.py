@@ -134,6 +134,9 @@ def as_labels(labels: Labels) -> Ints:
     if isinstance(labels, torch.Tensor):
         labels = labels.detach().cpu().numpy()
     array = np.asarray(labels)
+    if array.dtype == object and any(label is None for label in array.flat):
+        what = "there are no labels: y is None" if labels is None else "a label is None"
+        raise DataError(what, "give a class for each row; one that is not known is -100")
     if array.dtype.kind not in "iubf":
         what = "text" if array.dtype.kind in "US" else f"of type {array.dtype}"
         fix = "number the classes: classes, y = np.unique(y, return_inverse=True)"

@@ -19,6 +19,7 @@ from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
 from fedblocks.core.server import Beginnings, Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
+from fedblocks.core.structure import check_structure
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.batching import Draw, batches
@@ -56,6 +57,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
+            check_structure(method)
             _check_schedules(method)
             check_untrained(method)
             method.net.place(self.data.device)
@@ -174,12 +176,9 @@ class Experiment:
 def _check_schedules(method: Method) -> None:
     """Refuse schedules over the run's own rounds where nobody has said how many these are."""
     for name in method.open_schedules:
-        raise UserError(
-            f"{type(method).__name__}.{name} goes over the rounds of the run, and nobody says how "
-            f"many these are",
-            "say it, e.g. Experiment.of(method, data, rounds=100), or give the schedule a whole "
-            "number of rounds",
-        )
+        what = f"{type(method).__name__}.{name} goes over the rounds of the run"
+        fix = "say it: Experiment.of(method, data, rounds=100), or give the schedule a whole number"
+        raise UserError(f"{what}, and nobody says how many these are", fix)
 
 
 CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags

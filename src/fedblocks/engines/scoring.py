@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped
+from fedblocks.core.hooks import noting
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.method import View
 from fedblocks.core.metrics import Keep, Metric
@@ -76,7 +77,10 @@ def _counts(view: OwnView, local: ClientStack, words: Mapping[str, Any]) -> Mapp
     ) -> tuple[Tensor, Kept]:
         x, y = local.source.x[rows], local.source.y[rows]
         mask = real if local.mapped else None
-        with mode.mode(training=False, mapped=local.mapped, mask=mask, task=task):
+        with (
+            noting(local.method, "predict"),
+            mode.mode(training=False, mapped=local.mapped, mask=mask, task=task),
+        ):
             outputs = view(client)(local.whole(blocks), x)
             targets = _targets(y, words)
             kept = [

@@ -58,7 +58,7 @@ class Sequential:
         for member in range(len(job.cohort)):
             with self._noting(job, member, failures):
                 chunks = [] if score is None else _chunks(job, member, score)
-                end = train_locally(job, *_one(job, member), chunks, self.runner(job))
+                end = train_locally(job, *one_client(job, member), chunks, self.runner(job))
                 _put(blocks, end.blocks, member, len(job.cohort))
                 # so that the next client works where this one did, in warm memory
                 ends.append(replace(end, blocks={}))
@@ -79,7 +79,9 @@ class Sequential:
         for member in range(len(job.cohort)):
             with self._noting(job, member, failures):
                 chunks = {part: _chunks(job, member, part) for part in parts}
-                ends.append(evaluate_locally(job, *_one(job, member), chunks, self.runner(job)))
+                ends.append(
+                    evaluate_locally(job, *one_client(job, member), chunks, self.runner(job))
+                )
         if failures:
             raise_failures(failures, len(job.cohort))
         portraits = stack([end.portraits for end in ends])
@@ -88,10 +90,11 @@ class Sequential:
 
 def adapted_blocks(job: Job, member: int) -> Blocks:
     """The blocks of one client of a job as its evaluation uses them, frozen ones too."""
-    return {**adapt(job, *_one(job, member)), **job.sent.frozen}
+    return {**adapt(job, *one_client(job, member)), **job.sent.frozen}
 
 
-def _one(job: Job, member: int) -> tuple[ClientStack, Blocks, list[list[Step]]]:
+def one_client(job: Job, member: int) -> tuple[ClientStack, Blocks, list[list[Step]]]:
+    """A client of a job, what it is sent, and its steps in each phase."""
     steps = [steps_of_one(batches, job.device) for batches in job.batches[member]]
     return job.one(member), take(job.sent.blocks, member), steps
 

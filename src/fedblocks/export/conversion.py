@@ -39,12 +39,20 @@ class InputForm:
         """
         if isinstance(x, Mapping | tuple):
             return self.convert(self.pack(x), where)
-        tensor = x if isinstance(x, Tensor) else from_numpy(np.asarray(x))
+        tensor = x if isinstance(x, Tensor) else from_numpy(np.asarray(x), where)
+        if tensor.dim() and not len(tensor):
+            raise DataError(f"{where} has no rows", "give at least one input")
         if tensor.dim() == 0 or tensor.shape[1:] != self.shape:
             wanted = ", ".join(["inputs", *map(str, self.shape)])
             message = f"{where} has shape {list(tensor.shape)}; the model takes [{wanted}]"
             one = tuple(tensor.shape) == self.shape
             raise DataError(message, "for one input give x[None]" if one else "reshape it")
+        if tensor.is_floating_point() and not torch.isfinite(tensor.sum()):
+            bad = ~torch.isfinite(tensor.reshape(len(tensor), -1)).all(1)
+            if bad.any():
+                row = int(bad.nonzero()[0])
+                message = f"{where} is not finite (NaN or infinite) in row {row}"
+                raise DataError(message, "remove those inputs")
         return self.convert(tensor, where)
 
     def pack(self, x: FieldInputs) -> Tensor:
@@ -73,6 +81,13 @@ class InputForm:
         if not self.dtype.is_floating_point:
             _check_whole(values, "the inputs", where)
             return values.detach().to(self.dtype)
+        if _is_other_kind(values.dtype) and self.fields is None:
+            kind = str(values.dtype).removeprefix("torch.")
+            message = (
+                f"{where} holds whole numbers ({kind}), and the model was trained on fractions"
+            )
+            fix = "scale them as the training data were, and give x.astype('float32'); bytes "
+            raise DataError(message, f"{fix}(uint8) are divided by 255")
         # float64 may hold numbers that are too large, which is refused
         narrowed = values.dtype == torch.float64 and self.dtype == torch.float32
         is_changed = narrowed or values.dtype == torch.uint8
@@ -83,6 +98,11 @@ class InputForm:
                 if whole:
                     _check_whole(own, label, where)
         return plain.to(self.dtype)
+
+
+def _is_other_kind(dtype: torch.dtype) -> bool:
+    """Whole numbers that are no bytes: in training they would have been tokens."""
+    return not (dtype.is_floating_point or dtype in (torch.uint8, torch.bool))
 
 
 def _check_whole(values: Tensor, label: str, where: str) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedblocks.config.model import ALL
 from fedblocks.core.client_names import client_number
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
@@ -27,6 +27,7 @@ from fedblocks.export.formats import Model, read, write
 from fedblocks.export.overwriting import refuse_overwriting
 from fedblocks.export.personal import Examples, Personal, personal
 from fedblocks.runs.python import Methods
+from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage import constants
 from fedblocks.runs.storage.code_record import Entry, read_entries
 from fedblocks.runs.storage.folder import CONFIG, write_atomically
@@ -36,7 +37,7 @@ EXAMPLES = 256  # of the client's own, on which a file is compared
 
 
 def export_model(
-    run: str | Path,
+    run: str | Path | RunResult,
     client: int | str,
     format: Format = "safetensors",
     out: str | Path | None = None,
@@ -52,11 +53,8 @@ def export_model(
     run's own model on inputs of the client; one that differs is not kept. A run that was started
     with a method and data needs the same again. A file that exists is replaced only with `force`.
     """
-    path = Path(out) if out is not None else Path(f"client-{_in_a_file_name(client)}.{format}")
-    if path.suffix != f".{format}":
-        raise UserError(
-            f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}"
-        )
+    run = run.folder if isinstance(run, RunResult) else run
+    path = _place_for(out, client, format)
     of_run = [Path(run) / "checkpoints", Path(run) / constants.FILE]
     refuse_overwriting(path, of_run, force)
     refuse_overwriting(path.with_name(f"{path.name}.md"), of_run, force)
@@ -80,6 +78,18 @@ def export_model(
         ) from error
     finally:
         draft.unlink(missing_ok=True)
+    return path
+
+
+def _place_for(out: str | Path | None, client: int | str, format: str) -> Path:
+    """The file to write, which ends as its format does."""
+    if format not in get_args(Format):
+        raise UserError(f"there is no format {format!r}", nearest(str(format), get_args(Format)))
+    path = Path(out) if out is not None else Path(f"client-{_in_a_file_name(client)}.{format}")
+    if path.suffix != f".{format}":
+        raise UserError(
+            f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}"
+        )
     return path
 
 

@@ -13,7 +13,7 @@ from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
 from fedblocks.core.client_names import client_number
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
@@ -32,6 +32,8 @@ from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.states import state_of
+
+_LOOKED_AT = 64  # examples of a client that show which numbers it was trained on
 
 
 class Examples(NamedTuple):
@@ -68,9 +70,22 @@ class Personal:
         """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]. Arrays and
         tensors are taken as the data were: bytes are 0 to 1, other numbers float32.
         """
+        self._check_bytes(x)
         x = InputForm.of(self.data).take(x, "x")
         with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
             return self.method.predict(self.blocks, x)
+
+    def _check_bytes(self, x: Inputs | FieldInputs) -> None:
+        """Refuse bytes, which become 0 to 1, for a model that was trained on other numbers."""
+        if not str(getattr(x, "dtype", "")).endswith("uint8"):
+            return
+        known = self.examples(_LOOKED_AT).x
+        if known.is_floating_point() and not 0 <= known.min() <= known.max() <= 1:
+            ends = f"from {float(known.min()):.3g} to {float(known.max()):.3g}"
+            message = (
+                f"x holds bytes (uint8), which are divided by 255, and training inputs go {ends}"
+            )
+            raise DataError(message, "give x.astype('float32'), scaled as the training data were")
 
     def examples(self, most: int) -> Examples:
         """Some of the client's own examples, those held out for tests where there are any."""
@@ -95,6 +110,9 @@ def personal(
     finding gates. The client is a number, counted from 0, or a name. A run that was
     started with a method and data needs the same again, but not its sampler.
     """
+    if (method is None) != (data is None):
+        message = "a method without data" if data is None else "data without a method"
+        raise UserError(message, "give both, as to `run`: fb.personal(run, client, method, data)")
     ingredients = None if method is None or data is None else Ingredients.of(method, data)
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
         prepared = prepare(on_the_cpu(models_config_of(folder, ingredients)))

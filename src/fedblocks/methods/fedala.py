@@ -57,7 +57,7 @@ class FedALA(Method):
                 Conflict(
                     "top",
                     f"the net has {layers} linear layers",
-                    f"choose from 1 to {layers}",
+                    f"choose from 1 to {layers}" if layers else "use a net with a linear layer",
                     with_net=True,
                 )
             ]

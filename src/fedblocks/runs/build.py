@@ -15,11 +15,12 @@ from fedblocks.core.blocks import Pool
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import tell_forward_errors
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.method import Method
-from fedblocks.core.plan import check_phases
-from fedblocks.core.precision import half_precision, refuse_half
+from fedblocks.core.precision import half_precision, refuse_half, refuse_half_parameters
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
+from fedblocks.engines.rehearsal import rehearse
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
@@ -66,12 +67,15 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     _check_faults(config, federation)
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
+    with placed(config, ("method",)):
+        idle = rehearse(experiment, clients[:cohort])
     with half_precision(_is_half(config, experiment, device)):
         engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [
         Note(f"device {device.type}: {why_device}"),
         Note(f"engine {engine.name}: {why_engine}"),
         *remarks,
+        *(Note(text, "warning") for text in idle),
     ]
     sampling = sampling_of(config, federation, clients, cohort)
     return Prepared(config, experiment, clients, unseen, cohort, engine, notes, sampling)
@@ -98,7 +102,6 @@ def look_over(
     checks = _check_nets(config, experiment)
     with placed(config, ("method",)):
         for method in experiment.methods.values():
-            check_phases(method)
             try_augmentations(method.augment or (), experiment.data.x)
         experiment.start()  # blocks that cannot be shared show here
     with placed(config, ("task",)):
@@ -106,7 +109,7 @@ def look_over(
         checks += try_task(next(iter(experiment.methods.values())).net, experiment.data)
     methods = experiment.methods.values()
     tags = _tags(federation)
-    remarks = [text for method in methods for text in method.remarks(tags)]
+    remarks = [text for method in methods for text in ask_sentences(method, "remarks", tags)]
     spare = [text for method in methods for text in _spare_slots(method, clients)]
     warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
@@ -122,6 +125,7 @@ def _check_nets(config: Config, experiment: Experiment) -> list[str]:
     examples = first_inputs(experiment.data, EXAMPLES)
     for group, method in experiment.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
+            refuse_half_parameters(method.net.dtype)
             vectorised = config.engine == "vectorised"
             warnings.append(check_before_run(method.net, examples, vectorised))
     return [text for text in warnings if text]

@@ -15,10 +15,12 @@ from fedblocks.config.sources import Key
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError, NetError, UserError, count_of, nearest
 from fedblocks.core.forward_errors import IN_RANGE, range_seen
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
-from fedblocks.core.own_code import line_of
+from fedblocks.core.own_code import line_of, own_code
+from fedblocks.core.structure import check_structure
 from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets, gaps_in_labels, is_one_hot
 from fedblocks.engines.round import Experiment
@@ -126,7 +128,9 @@ def _method(
         handed_over = _method_of_objects(config, group, federation)
         own_net = net_of(net, federation) if handed_over is None else handed_over.net
     with placed(config, (*above, "method")):
-        complete: Method = handed_over or make("method", method.table, net=own_net)
+        with own_code(f'the method "{method.name}"', "correct how it is made"):
+            complete: Method = handed_over or make("method", method.table, net=own_net)
+        check_structure(complete)
         complete = complete.over(config.horizon)
         _check_degenerate(complete, config.allow_degenerate)
         _check_tags(method.name, complete, federation)
@@ -144,7 +148,7 @@ def _method_of_objects(config: Config, group: str, federation: Federation) -> Me
 
 def _check_degenerate(method: Method, allowed: bool) -> None:
     """Refuse settings that make this another method with the net that it has."""
-    said = [] if allowed else method.degenerate()
+    said = [] if allowed else ask_sentences(method, "degenerate")
     if said:
         raise UserError(said[0], MEANT)
 

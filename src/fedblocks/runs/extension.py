@@ -56,11 +56,11 @@ def _total(rounds: int | str, before: int) -> int:
     text = str(rounds).strip()
     digits = text.removeprefix("+")
     if isinstance(rounds, bool) or not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
-        raise UserError(f"rounds = {text!r}", 'say how many more, "+20", or how many in all, 60')
+        raise UserError(f"rounds = {rounds!r}", 'say how many more, "+20", or how many in all, 60')
     total = before + int(digits) if text.startswith("+") else int(digits)
     if total <= before:
         raise UserError(
-            f"rounds = {text!r}: the run has {before} rounds already",
+            f"rounds = {text}: the run has {before} rounds already",
             'say how many more, e.g. "+20"',
         )
     return total

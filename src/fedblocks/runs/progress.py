@@ -32,12 +32,17 @@ def warn_of(note: Note) -> None:
 
 def warn_once() -> OnNote:
     """A listener of several runs, whose common warnings are shown once."""
+    return tell_once(warn_of)
+
+
+def tell_once(on_note: OnNote) -> OnNote:
+    """A listener that hands on each text once."""
     shown: set[str] = set()
 
     def tell(note: Note) -> None:
         if note.text not in shown:
             shown.add(note.text)
-            warn_of(note)
+            on_note(note)
 
     return tell
 

@@ -14,6 +14,8 @@ import torch
 
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.forward_errors import note_of
+from fedblocks.core.hooks import ask_sentences
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
@@ -89,7 +91,9 @@ def attempt(
             if not isinstance(engine, Vectorised):
                 raise
             engine = Sequential()
+            note = note_of(error)
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            why = why if note is None else note.message
             text = f"from now on one client after another: a stack of clients failed ({why})"
         notes.append(Note(text, "warning"))
 
@@ -271,7 +275,7 @@ def conclusions_of(prepared: Prepared, round: int, portraits: Portraits | None) 
             name: {client: by[client] for client in clients if client in by}
             for name, by in portraits.items()
         }
-        sentences += prepared.experiment.methods[group].conclusions(own)
+        sentences += ask_sentences(prepared.experiment.methods[group], "conclusions", own)
     return [Note(text, "warning") for text in sentences]
 
 

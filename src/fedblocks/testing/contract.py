@@ -5,12 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.plan import check_phases
+from fedblocks.core.structure import check_structure
 from fedblocks.testing import (
+    applicability,
     lanes,
     learning,
     movement,
@@ -35,11 +37,14 @@ class Invariant:
     name: str
     says: str
     find: Callable[[Example], list[LearningProblem]]
+    why_not: Callable[[Example], str] = applicability.always  # it has nothing to say; empty: it has
 
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on one invariant."""
+    """The verdict on one invariant. `passed` says that nothing speaks against it; `state`, whether
+    anything was looked at.
+    """
 
     number: int
     name: str
@@ -47,6 +52,20 @@ class Check:
     passed: bool
     detail: str  # what differed, by how much, and where; or why it is not checked
     is_checked: bool = True  # not: the example excepts it, or does not say what it needs
+    applies: bool = True  # not: the method has nothing that it speaks of
+
+    @property
+    def state(self) -> Literal["holds", "fails", "not applicable", "not checked"]:
+        """What is known of the invariant."""
+        if not self.passed:
+            return "fails"
+        if not self.applies:
+            return "not applicable"
+        return "holds" if self.is_checked else "not checked"
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.number:2}  {self.state:14}  {self.says}{detail}"
 
 
 CHECKS: tuple[Invariant, ...] = (
@@ -63,14 +82,27 @@ CHECKS: tuple[Invariant, ...] = (
         "absent_clients",
         "an absent client keeps its private blocks",
         participation.absent_clients,
+        applicability.of_private_state,
     ),
     Invariant(6, "padding", "padding has no effect", repeatability.padding),
     Invariant(7, "named_blocks_move", "exactly the named blocks move", movement.named_blocks_move),
     Invariant(8, "planned_bytes", "only planned blocks travel", traffic.planned_bytes),
     Invariant(9, "empty_client", "an empty client has no effect", participation.empty_client),
     Invariant(10, "broken_client", "a broken client is an absent one", participation.broken_client),
-    Invariant(11, "unwritten_slots", "a slot nobody writes is unchanged", slots.unwritten_slots),
-    Invariant(12, "weights", "weights are sound and shares sum to 1", slots.weights),
+    Invariant(
+        11,
+        "unwritten_slots",
+        "a slot nobody writes is unchanged",
+        slots.unwritten_slots,
+        applicability.of_shared_blocks,
+    ),
+    Invariant(
+        12,
+        "weights",
+        "weights are sound and shares sum to 1",
+        slots.weights,
+        applicability.of_shared_blocks,
+    ),
     Invariant(
         13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other
     ),
@@ -92,9 +124,22 @@ CHECKS: tuple[Invariant, ...] = (
         "client_twice",
         "a client twice is a client of double weight",
         participation.client_twice,
+        applicability.of_shared_blocks,
     ),
-    Invariant(21, "lanes_agree", "runs done together end as each alone", lanes.lanes_agree),
-    Invariant(22, "other_tasks", "numbers and several labels are trained, too", tasks.other_tasks),
+    Invariant(
+        21,
+        "lanes_agree",
+        "runs done together end as each alone",
+        lanes.lanes_agree,
+        applicability.of_lanes,
+    ),
+    Invariant(
+        22,
+        "other_tasks",
+        "numbers and several labels are trained, too",
+        tasks.other_tasks,
+        applicability.of_single_labels,
+    ),
 )
 
 
@@ -113,7 +158,7 @@ def _check_blocks(example: Example) -> None:
     """Refuse what would fail in every check; of other errors, checks say where they come from."""
     try:
         for method in example.methods().values():
-            check_phases(method)
+            check_structure(method)
     except UserError:
         raise
     except Exception:
@@ -135,6 +180,9 @@ def run_check(invariant: Invariant, example: Example) -> Check:
     sentences = left or [_excuse(key, why) for key, why in reasons.items()]
     is_checked = bool(left) or invariant.name not in reasons
     head = (invariant.number, invariant.name, invariant.says)
+    idle = "" if sentences else invariant.why_not(example)
+    if idle:
+        return Check(*head, True, f"not applicable: {idle}", is_checked=False, applies=False)
     return Check(*head, not left, _brief(sentences), is_checked)
 
 

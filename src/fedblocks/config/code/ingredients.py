@@ -5,6 +5,7 @@ down, and what differs later.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,6 +26,8 @@ from fedblocks.core.samplers import SAMPLERS, Sampler
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
+
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")  # as files and arrays are recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,5 +238,5 @@ def _only(tensors: Sequence[str], others: Sequence[str]) -> str:
 
 
 def _show(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
+    text = "nothing" if value is None else _HASH.sub(r"SHA-256 \1...", str(value))
     return text if len(text) <= 200 else f"{text[:200]}..."

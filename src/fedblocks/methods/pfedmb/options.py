@@ -75,6 +75,10 @@ class BranchOptions(Method):
 
     def conflicts(self) -> list[Conflict]:
         conflicts: list[Conflict] = []
+        if self.branched is None and not self.net.layers:
+            fix = "use a net with one, such as nn.Linear, or another method"
+            why = "the net has no linear layer, and only these have branches"
+            conflicts.append(Conflict("branched", why, fix, with_net=True))
         for path in self.branched or ():
             if path not in self.net.layers:
                 why = f'the net has no linear layer "{path}"'

@@ -27,7 +27,7 @@ from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import Waiting, run_queue
 from fedblocks.runs.grids.space import Space, parse_space
 from fedblocks.runs.loop import Left
-from fedblocks.runs.progress import OnRound, RoundDone
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone, tell_once, warn_of
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.shelf import shared_data
@@ -73,6 +73,7 @@ class Search:
     space: Space
     folder: Path
     on_trial: Callable[[Trial], None] | None  # hears of each trial that has ended
+    on_note: OnNote  # hears of what the data and methods of trials have to say
 
 
 def tune(
@@ -81,6 +82,7 @@ def tune(
     trials: int = 20,
     out: Path | None = None,
     on_trial: Callable[[Trial], None] | None = None,
+    on_note: OnNote | None = None,
 ) -> Tuned:
     """Search until there are as many trials in all as asked for; test data are never looked at."""
     refuse_ranks("tune")
@@ -91,7 +93,7 @@ def tune(
     folder = out if out is not None else RUNS / check_folder_name(name, "a search")
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
-    search = Search(what, fixed, space, folder, on_trial)
+    search = Search(what, fixed, space, folder, on_trial, tell_once(on_note or warn_of))
     left = trials - len(_ended_trials(study))
     with shared_data():
         _try_settings(_ask(optuna, study, search, left))
@@ -159,6 +161,8 @@ def _ask(optuna: ModuleType, study: Any, search: Search, left: int) -> Iterator[
         except UserError:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             raise
+        for note in prepared.notes:
+            search.on_note(note)
         folder = search.folder / f"trial-{trial.number:03d}"
         yield Waiting(prepared, folder, _listener(optuna, study, trial, search.on_trial))
 

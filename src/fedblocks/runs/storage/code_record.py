@@ -105,7 +105,10 @@ def require_names(config: Config, folder: Path) -> None:
 
 def require_objects(folder: Path) -> UserError:
     """The error for a run of objects that nobody has handed over."""
-    fix = f"{what_to_add(read_entries(folder), PROGRAM)}; in Python, give the same method and data"
+    fix = (
+        "in Python, give the method and the data again (the arguments `method` and `data`); on the "
+        f"command line, {what_to_add(read_entries(folder), PROGRAM)}"
+    )
     return UserError(
         f"{folder} was started by a Python program, which made its net and its data", fix
     )

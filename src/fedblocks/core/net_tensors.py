@@ -1,0 +1,55 @@
+"""A net is called with all of its tensors: one that is left out would stay as the module began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fedblocks.core.cuts import is_under
+from fedblocks.core.errors import NetError, nearest
+from fedblocks.core.parts import Params
+
+if TYPE_CHECKING:
+    from fedblocks.core.net import Net
+
+_SHOWN = 3  # names that a message lists
+
+
+class WrongTensors(NetError):
+    """A net was called without some of its tensors (`names`), or with others."""
+
+    def __init__(self, message: str, fix: str = "", names: Sequence[str] = ()) -> None:
+        super().__init__(message, fix)
+        self.names = names
+
+
+def check_all_there(net: Net, params: Params, head: bool = True) -> None:
+    """Refuse a call without some tensors of a net; without its head only if it is not asked for."""
+    if params.keys() >= net.all_names:  # others than these are refused where they have no place
+        return
+    if any(isinstance(value, Mapping) for value in params.values()):
+        refuse_unknown(params, net.names)
+    missing = [name for name in net.names if name not in params]
+    if not head:
+        missing = [name for name in missing if not is_under(name, [net.head_module])]
+    if missing:
+        message = f"the net was called without {_list_names(missing)}"
+        fix = "give it all of its tensors: net(fb.join(blocks[...], blocks[...]), x)"
+        raise WrongTensors(message, fix, missing)
+
+
+def refuse_unknown(params: Mapping[str, Any], known: Iterable[str]) -> NoReturn:
+    """A net was called with something that is not its own."""
+    known = list(known)
+    name = next(name for name in params if name not in known)
+    if isinstance(params[name], Mapping):
+        message = f'the net was given whole blocks ("{name}"), not the tensors in them'
+        raise WrongTensors(message, "join them: net(fb.join(blocks[...], blocks[...]), x)")
+    message = f'the net has no tensor "{name}", with which it was called'
+    raise WrongTensors(message, nearest(name, known))
+
+
+def _list_names(names: list[str]) -> str:
+    """`"0.weight", "0.bias" and 4 more`."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f'"{name}"' for name in names[:_SHOWN]) + more
