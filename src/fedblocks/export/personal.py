@@ -143,7 +143,7 @@ def on_the_cpu(config: Config) -> Config:
 
 
 def _last_state(folder: RunFolder) -> State:
-    if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
+    if not checkpoint.has_checkpoints(folder.checkpoints):
         raise UserError(
             f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
         )

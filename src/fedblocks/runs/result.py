@@ -21,6 +21,7 @@ from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evalu
 from fedblocks.runs.refusals import Refused, read_refusals
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
+from fedblocks.runs.storage.going_on import refuse_lost_rounds
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import LANES, Part
 from fedblocks.runs.storage.states import state_of
@@ -206,7 +207,10 @@ def load_run(path: str | Path) -> RunResult:
 
 
 def result_of(folder: RunFolder) -> RunResult:
-    """A run as it stands; its record is taken as it is, so that a look costs little."""
+    """A run as it stands; the rows of its record are taken as they are, so that a look costs
+    little.
+    """
+    refuse_lost_rounds(folder)
     store = folder.store
     totals = store.rows(
         "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "

@@ -18,6 +18,9 @@ RESTORE = (
 )
 
 
+WAIT = 30.0  # seconds, for another process that writes or tidies up
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to an existing file; one that only reads where the folder cannot be written."""
     mode = "rw"
@@ -25,11 +28,22 @@ def connect(path: Path) -> sqlite3.Connection:
         # WAL wants side files
         mode = "ro" if path.with_name(path.name + "-wal").exists() else "ro&immutable=1"
     db = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=30, isolation_level=None
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=WAIT, isolation_level=None
     )
     db.execute("PRAGMA synchronous = FULL")  # on the disk before the checkpoint of the round is
     db.execute("PRAGMA foreign_keys = ON")
     return db
+
+
+def fold(db: sqlite3.Connection) -> None:
+    """Move what was committed from the side file into the record itself: SQLite drops what stands
+    in a damaged side file without a word. Where somebody reads, the next commit's turn will do.
+    """
+    db.execute("PRAGMA busy_timeout = 0")
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {WAIT * 1000:.0f}")
 
 
 @contextmanager

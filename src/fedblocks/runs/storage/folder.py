@@ -4,13 +4,13 @@ one process may write it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,15 +21,16 @@ from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import config_facts
-from fedblocks.runs.storage.environment import alive, start_time, sync
-from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
+from fedblocks.runs.storage.environment import sync
+from fedblocks.runs.storage.links import refuse_links, write_new
+from fedblocks.runs.storage.lock import LOCK, note_round, take_lock, writer_of
 from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
 STATES = get_args(Status)
 OTHER_FOLDER = "choose another folder (--out FOLDER, in Python out=...)"
-CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
+CONFIG, ENVIRONMENT, STORE = "config.toml", "env.json", "run.sqlite"
 CHECKPOINTS, CONSTANTS, FROZEN = "checkpoints", "constants.safetensors", "frozen"
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
 WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
@@ -64,7 +65,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
-            lock = _take_lock(path)
+            lock = take_lock(path)
             try:
                 _clear_failure(path)
                 environment_text = json.dumps(environment, indent=2, sort_keys=True)
@@ -78,7 +79,7 @@ class RunFolder:
                 OTHER_FOLDER,
             ) from error
         folder = cls(path, _read_config(path), store)
-        folder._lock = lock
+        folder._hold(lock)
         return folder
 
     @classmethod
@@ -92,8 +93,12 @@ class RunFolder:
         """Take the right to write, or say which process has it."""
         refuse_links(self.path)  # of whatever name: trackers write here, too
         if self._lock is None:
-            self._lock = _take_lock(self.path)
+            self._hold(take_lock(self.path))
         self.store.upgrade()
+
+    def _hold(self, lock: int) -> None:
+        self._lock = lock
+        self.store.witness = partial(note_round, lock)
 
     def refuse_moved(self, command: str = "") -> None:
         """End a run whose folder, or whose record, is no longer where it was: what it
@@ -139,7 +144,7 @@ class RunFolder:
         counts as interrupted.
         """
         status = self.store.meta("status") or "interrupted"
-        is_gone = status == "running" and _writer(self.path) is None
+        is_gone = status == "running" and writer_of(self.path) is None
         return "interrupted" if is_gone or status not in STATES else status
 
     def set_status(self, status: Status) -> None:
@@ -186,46 +191,6 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
     store.write_facts({"status": "running", **config_facts(tomllib.loads(config))})
     write_atomically(path / CONFIG, config)
     return store
-
-
-def _take_lock(path: Path) -> int:
-    """The descriptor of the locked file; the system drops the lock when the process
-    ends, however it ends.
-    """
-    try:
-        lock = open_for_locking(path / LOCK)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write the run folder {path}: {error.strerror}",
-            "make it writable, or copy the run elsewhere",
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        writer = _writer(path)
-        raise RunFolderError(
-            f"{path} is being written by "
-            f"{'another process' if writer is None else f'process {writer}'}",
-            "wait until it ends or stop it, then resume",
-        ) from error
-    os.truncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
-    return lock
-
-
-def _writer(path: Path) -> int | None:
-    """The process that writes the run, if it is alive; one with the same id that
-    started later is another.
-    """
-    if not (path / LOCK).is_file():  # a pipe would keep its reader waiting
-        return None
-    try:
-        pid, _, start = (path / LOCK).read_text().strip().partition(" ")
-        number = int(pid)
-    except (OSError, ValueError):
-        return None
-    return number if alive(number) and start_time(number) == start else None
 
 
 def _refuse_used(path: Path) -> None:
