@@ -1,6 +1,5 @@
 """Damage to a run's record, or to its folder, is never silent."""
 
-import json
 import os
 import random
 import shutil

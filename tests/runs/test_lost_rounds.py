@@ -127,7 +127,7 @@ def test_a_run_with_lost_rounds_is_read_by_nobody_and_goes_on_without_a_gap(
         (folder / harm).unlink()
     if harm != "run.sqlite-shm":
         for read in (load_run, view_of):
-            with pytest.raises(RunFolderError, match="it ends with round 4, .* round 5") as caught:
+            with pytest.raises(RunFolderError, match=r"ends with round 4, .* round 5") as caught:
                 read(folder)
             assert "restore run.sqlite from a copy, with run.sqlite-wal" in caught.value.fix
     notes: list[str] = []

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +35,7 @@ from fedblocks.cli import (
 from fedblocks.cli.help import Command, Commands
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
+from fedblocks.core.full_disks import FULL, write_error
 
 FOR_RANKS = ("run", "resume", "doctor")  # commands that torchrun may start
 UNEXPECTED = 1  # exit code of errors that are ours, not the user's
@@ -123,6 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in FULL:
+            full = write_error(Path(error.filename or "a file"), error)
+            show_error(full.message, full.fix)
+            sys.exit(full.exit_code)
         if vars(error).get("silent"):
             sys.exit(UNEXPECTED)
         show_error(

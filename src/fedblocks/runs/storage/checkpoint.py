@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
+from fedblocks.core.full_disks import reason_of
 from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
 from fedblocks.runs.storage.links import refusal
@@ -73,7 +74,7 @@ def save(
         _prune(root, round, keep, best_round)
     except OSError as error:
         raise RunFolderError(
-            f"cannot write checkpoint {folder}: {error.strerror or error}",
+            f"cannot write checkpoint {folder}: {reason_of(error, root)}",
             fix="free space or make the folder writable, then resume: earlier checkpoints are "
             "unharmed",
         ) from error

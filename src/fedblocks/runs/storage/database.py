@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError
+from fedblocks.core.full_disks import FULL, free_on, is_full
 
 # a plain error: a query of ours met other tables than those that we make
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
@@ -60,4 +61,11 @@ def readable_errors(path: Path) -> Iterator[None]:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
             raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
         fix = "check that the disk has space and the folder can be written, then resume"
-        raise RunFolderError(f"cannot use the record {path}: {error}", fix) from error
+        reason = f"{error} ({free_on(path)})" if _means_full(error, path) else str(error)
+        raise RunFolderError(f"cannot use the record {path}: {reason}", fix) from error
+
+
+def _means_full(error: Exception, path: Path) -> bool:
+    """Whether there is no room: SQLite calls it an error of the disk, too, in its side files."""
+    is_full_now = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+    return is_full_now or getattr(error, "errno", None) in FULL or is_full(path)

@@ -19,6 +19,7 @@ import tomli_w
 from fedblocks.config.texts import read_text, refuse_large
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
+from fedblocks.core.full_disks import reason_of
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import config_facts
 from fedblocks.runs.storage.environment import sync
@@ -75,7 +76,7 @@ class RunFolder:
                 raise
         except OSError as error:
             raise RunFolderError(
-                f"cannot write the run folder {path}: {error.strerror or error}",
+                f"cannot write the run folder {path}: {reason_of(error, path)}",
                 OTHER_FOLDER,
             ) from error
         folder = cls(path, _read_config(path), store)
