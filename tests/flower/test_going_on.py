@@ -17,9 +17,9 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.flower.client.store import PersonalStore
-from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts import federation, launch, running
 from fedblocks.flower.hosts.federation import go_on, hold_run, job_for, new_run
-from fedblocks.flower.server import jobs
+from fedblocks.flower.server import jobs, watching
 from fedblocks.flower.server.going_on import check_run
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import load_run
@@ -125,6 +125,38 @@ def test_rounds_that_are_played_again_are_told_again(host: Host) -> None:
     assert rounds == [2] and notes == ["going on after round 1"]
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_whoever_waits_for_a_run_whose_folder_is_moved_is_told_that(
+    host: Host, tmp_path: Path, replaced: bool
+) -> None:
+    def move() -> None:
+        host.path.rename(tmp_path / "elsewhere")
+        if replaced:
+            shutil.copytree(tmp_path / "elsewhere", host.path)
+
+    with pytest.raises(RunFolderError, match=f"{host.path} was moved, deleted or rep") as caught:
+        watch(host.path, lambda done: None, lambda note: None, move, "go on", 2)
+    assert "move it back, then: go on" in caught.value.fix
+
+
+def test_whoever_waits_for_a_run_is_told_once_that_its_disk_is_full(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LOOK", 0.0)
+    monkeypatch.setattr(watching, "is_full", lambda path: True)
+    looks: list[int] = []
+    notes: list[str] = []
+
+    def end() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            with RunFolder.open(host.path) as folder:
+                folder.set_status("finished")
+
+    watch(host.path, lambda done: None, lambda note: notes.append(note.text), end, "go on", 2)
+    assert [text.partition(" (")[0] for text in notes[1:]] == [f"the disk of {host.path} is full"]
+
+
 def edit(host: Host) -> None:
     file = host.path / "config.toml"
     file.write_text(file.read_text().replace("lr = 0.3", "lr = 0.4"))
@@ -138,10 +170,15 @@ def forge(host: Host) -> None:
     ("harm", "message"), [(edit, r"method.lr was 0.3, now 0.4"), (forge, "differs from its check")]
 )
 def test_nothing_is_announced_of_a_run_that_is_refused(
-    host: Host, asked: list[Any], harm: Callable[[Host], None], message: str
+    host: Host,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Host], None],
+    message: str,
 ) -> None:
     harm(host)
     notes: list[Any] = []
+    monkeypatch.setattr(federation, "watch", notes.append)
     with pytest.raises(RunFolderError, match=message):
         go_on(host.server, host.path, TERMS, lambda done: None, notes.append)
     assert notes == [] and asked == [] and jobs.unfinished_jobs(host.server) == []

@@ -13,7 +13,7 @@ from fedblocks.core.errors import UserError, error_of
 from fedblocks.core.full_disks import free_on, is_full
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run, stored_config
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import RunFolder, moved_error, place_of
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
@@ -34,10 +34,13 @@ def watch(
     called all the while, and may raise. A run that failed is continued by `command`.
     """
     with RunFolder.open(path) as folder:
+        place = folder.place
         reported = _Reported(stored_config(folder).rounds)
         if folder.store.meta("status") != "finished":
             reported.skip(folder.store, after, on_note)
     while True:
+        if place_of(path) != place:
+            raise moved_error(path, command)
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
             code = int(folder.store.meta(EXIT_CODE) or UserError.exit_code)

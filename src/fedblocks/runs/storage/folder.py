@@ -53,7 +53,7 @@ class RunFolder:
         self.store = store
         self.checkpoints = path / CHECKPOINTS
         self._lock: int | None = None
-        self._place = _place_of(path)
+        self.place = place_of(path)
 
     @classmethod
     def create(
@@ -105,12 +105,8 @@ class RunFolder:
         """End a run whose folder, or whose record, is no longer where it was: what it
         writes would be lost. `command` continues it; by default `fedblocks resume`.
         """
-        if _place_of(self.path) != self._place:
-            raise RunFolderError(
-                f"{self.path} was moved, deleted or replaced while its run went on",
-                f"if you moved it, move it back, then: {command or f'fedblocks resume {self.path}'}"
-                "; if it is gone, start the run again",
-            )
+        if place_of(self.path) != self.place:
+            raise moved_error(self.path, command or f"fedblocks resume {self.path}")
 
     def close(self) -> None:
         """Close the record and give back the right to write."""
@@ -164,7 +160,15 @@ def write_atomically(path: Path, text: str) -> None:
     sync(path.parent)
 
 
-def _place_of(path: Path) -> list[tuple[int, int]] | None:
+def moved_error(path: Path, command: str) -> RunFolderError:
+    """Return the error for a folder that is no longer where its run was; `command` continues it."""
+    return RunFolderError(
+        f"{path} was moved, deleted or replaced while its run went on",
+        f"if you moved it, move it back, then: {command}; if it is gone, start the run again",
+    )
+
+
+def place_of(path: Path) -> list[tuple[int, int]] | None:
     """What tells a folder and its record from others of the same name."""
     try:
         return [(one.st_dev, one.st_ino) for one in (path.stat(), (path / STORE).stat())]
