@@ -154,9 +154,14 @@ def write_atomically(path: Path, text: str) -> None:
     half of it.
     """
     draft = path.with_name(f".{path.name}.tmp")
-    write_new(draft, text)
-    sync(draft)
-    os.replace(draft, path)
+    try:
+        write_new(draft, text)
+        sync(draft)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)  # half of it would keep a full disk full
+        raise
     sync(path.parent)
 
 
