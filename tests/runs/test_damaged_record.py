@@ -183,8 +183,9 @@ def test_a_run_does_not_go_on_with_an_edited_configuration(
     stopped: Path, section: str | None, key: str, value: Any, message: str
 ) -> None:
     edit(stopped, section, key, value)
-    with pytest.raises(RunFolderError, match=message):
-        resume(stopped)
+    for read in (resume, load_run):  # nor are its numbers shown as those of another one
+        with pytest.raises(RunFolderError, match=message):
+            read(stopped)
 
 
 def test_an_unfinished_run_may_be_given_more_rounds(stopped: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fedblocks.cli import main
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.runs.result import load_run
@@ -24,6 +25,7 @@ from tests.warm import run_warm
 Table = dict[str, Any]
 KILLED = """
 import json, os, sqlite3, sys
+from fedblocks.cli import main
 from fedblocks.config.model import Config
 from fedblocks.runs.run import run
 reader = None
@@ -114,7 +116,7 @@ def test_a_flipped_bit_beside_the_record_is_noticed_or_changes_nothing(
 
 @pytest.mark.parametrize("harm", ["run.sqlite-wal", "half", "frame", "run.sqlite-shm"])
 def test_a_run_with_lost_rounds_is_read_by_nobody_and_goes_on_without_a_gap(
-    small: Table, tmp_path: Path, harm: str
+    small: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: str
 ) -> None:
     whole = run(Config.of(small | SEVEN), tmp_path / "whole")
     folder = killed(small, tmp_path / "run", SEVEN, read_from=4)
@@ -130,10 +132,11 @@ def test_a_run_with_lost_rounds_is_read_by_nobody_and_goes_on_without_a_gap(
             with pytest.raises(RunFolderError, match=r"ends with round 4, .* round 5") as caught:
                 read(folder)
             assert "restore run.sqlite from a copy, with run.sqlite-wal" in caught.value.fix
-    notes: list[str] = []
-    result = resume(folder, on_note=lambda note: notes.append(note.text))
-    assert result.rounds == 7 and result.accuracies() == whole.accuracies()
-    assert ("going on from round 4" in notes) == (harm != "run.sqlite-shm")
+    with pytest.raises(SystemExit) as ended:
+        main(["resume", str(folder)])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0 and load_run(folder).accuracies() == whole.accuracies()
+    assert ("warning: going on from round 4" in said) == (harm != "run.sqlite-shm")
 
 
 def test_rounds_that_no_checkpoint_has_are_missed_too(small: Table, tmp_path: Path) -> None:
@@ -177,6 +180,19 @@ def test_a_run_without_its_checkpoints_says_that_it_starts_anew(
     assert resume(folder, on_note=lambda note: notes.append(note.text)).rounds == 7
     expected = "there is no checkpoint: going on from the start, and rounds 1 to 5 are played again"
     assert expected in notes
+
+
+def test_checkpoints_that_are_no_folder_cost_the_record_nothing(
+    small: Table, tmp_path: Path
+) -> None:
+    folder = killed(small, tmp_path / "run", SEVEN)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "checkpoints").write_text("")
+    for read in (resume, load_run):
+        with pytest.raises(RunFolderError, match="checkpoints is not a folder"):
+            read(folder)
+    (folder / "checkpoints").unlink()
+    assert load_run(folder).rounds == 5
 
 
 def test_a_reader_does_not_hold_up_who_writes(small: Table, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.export.conversion import InputForm
 from fedblocks.runs.build import prepare
+from fedblocks.runs.newest import newest_state
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
 from fedblocks.runs.run import check_same_federation
@@ -31,7 +32,6 @@ from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
-from fedblocks.runs.storage.states import state_of
 
 
 class Examples(NamedTuple):
@@ -147,4 +147,4 @@ def _last_state(folder: RunFolder) -> State:
         raise UserError(
             f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
         )
-    return state_of(checkpoint.load(folder.checkpoints), "cpu")
+    return newest_state(folder.checkpoints)

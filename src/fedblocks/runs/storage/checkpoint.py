@@ -267,6 +267,8 @@ def _remove_leftovers(root: Path) -> None:
 
 def _folders(root: Path) -> list[tuple[int, Path]]:
     """(round, folder) of all checkpoints, the newest first."""
+    if root.exists() and not root.is_dir():
+        raise RunFolderError(f"{root} is not a folder", "restore it from a copy, or remove it")
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     numbered = [
         (int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))
