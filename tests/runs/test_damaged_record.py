@@ -176,6 +176,7 @@ def edit(folder: Path, section: str | None, key: str, value: Any) -> None:
         ("method", "batch_size", 16, r"method.batch_size was 8, now 16"),
         ("net", "hidden", [7], r"net.hidden was \[6\], now \[7\]"),
         (None, "rounds", 2, "rounds was 8, now 2"),
+        (None, "rounds", "many", 'rounds was 8, now "many"'),
         (None, "seed", 4, "seed was 3, now 4"),
     ],
 )
