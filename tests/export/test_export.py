@@ -5,6 +5,7 @@ small as they can be.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from fedblocks.export.card import files_of
 from fedblocks.export.fold import Noted, fold
 from fedblocks.export.formats import read
 from fedblocks.export.personal import personal_of
+from fedblocks.runs.progress import RunWarning
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
@@ -464,6 +466,23 @@ def test_the_model_of_an_unfinished_run_says_its_round(
             )
         shown = capsys.readouterr().out
         assert ("the run is not finished: the model is that of round 2 of 5" in shown) is said
+
+
+def test_a_model_of_an_older_checkpoint_says_so(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(start("fedavg", batch_size=3).folder, folder)
+    (folder / "checkpoints" / "round-000002" / "shared.json").write_text("[]")
+    model = str(tmp_path / "m.safetensors")
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(folder), "--client", "1", "--out", model])
+    shown = capsys.readouterr()
+    assert ended.value.code == 0 and "not finished" not in shown.out
+    assert shown.err.startswith("warning: passed over a checkpoint: round-000002: shared.json has")
+    assert shown.err.endswith("; these are the models of round 1\n")
+    with pytest.warns(RunWarning, match="these are the models of round 1"):
+        assert load_run(folder).state().round == 1
 
 
 def test_a_personal_model_is_shown_in_a_line(start: Start) -> None:

@@ -47,7 +47,7 @@ def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(
     expected, _ = played(server, sides, COHORTS)
     for clients in COHORTS:  # both sides are new in every round; only their disks are old
         anew, again = everybody(example.experiment(), tmp_path / "restarted")
-        asked = OpenRound(anew, progress.load(tmp_path / "server", anew), clients)
+        asked = OpenRound(anew, progress.load(tmp_path / "server", anew).progress, clients)
         exchange(asked, answers_of(again))
         last = asked.close(minimum=3).progress
         progress.save(tmp_path / "server", last)

@@ -9,6 +9,7 @@ import pytest
 
 from fedblocks.config.model import Config
 from fedblocks.flower.hosts import federation, running
+from fedblocks.flower.server import going_on
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder, Status
@@ -39,7 +40,8 @@ def seen(path: Path, tend: Callable[[], object]) -> tuple[list[int], list[str]]:
     rounds: list[int] = []
     notes: list[str] = []
     on_round, on_note = lambda done: rounds.append(done.round), lambda note: notes.append(note.text)
-    watch(path, on_round, on_note, tend, "fedblocks federation local")
+    after = going_on.check_run(path)
+    watch(path, on_round, on_note, tend, "fedblocks federation local", after)
     return rounds, notes
 
 

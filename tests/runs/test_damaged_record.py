@@ -1,6 +1,5 @@
 """Damage to a run's record, or to its folder, is never silent."""
 
-import json
 import os
 import random
 import shutil
@@ -32,7 +31,6 @@ from fedblocks.runs.storage.record import (
 )
 from fedblocks.runs.storage.seals import SEALED
 from fedblocks.runs.storage.store import VERSION, RunStore
-from tests.warm import run_warm
 
 Table = dict[str, Any]
 
@@ -166,47 +164,6 @@ def test_a_record_without_checksums_is_read_and_gets_them_when_its_run_goes_on(
         assert len(folder.store.rows("SELECT * FROM seals")) == 8
 
 
-KILLED = """
-import os, sys
-from fedblocks.config.model import Config
-from fedblocks.runs.run import run
-import json
-def kill(done):
-    if done.round == 5:
-        os._exit(9)  # without closing the record
-run(Config.of(json.loads(sys.argv[1])), sys.argv[2], on_round=kill)
-"""
-
-
-def killed(small: Table, folder: Path, keep: int) -> Path:
-    table = json.dumps(small | {"rounds": 7, "checkpoint": {"keep": keep}})
-    done = run_warm(["-c", KILLED, table, str(folder)])
-    assert done.returncode == 9 and (folder / "run.sqlite-wal").stat().st_size > 0
-    return folder
-
-
-def test_a_record_that_lost_its_newest_rounds_is_not_taken_for_whole(
-    small: Table, tmp_path: Path
-) -> None:
-    folder = killed(small, tmp_path / "run", keep=2)
-    (folder / "run.sqlite-wal").unlink()
-    with pytest.raises(CheckpointError, match="record of the run ends with round 0") as caught:
-        resume(folder)
-    assert "restore run.sqlite and run.sqlite-wal together" in caught.value.fix
-
-
-def test_rounds_lost_from_the_record_are_done_again_where_an_older_checkpoint_is_left(
-    small: Table, tmp_path: Path
-) -> None:
-    whole = run(Config.of(small | {"rounds": 7, "checkpoint": {"keep": 4}}), tmp_path / "whole")
-    folder = killed(small, tmp_path / "run", keep=4)
-    change(folder, "DELETE FROM rounds WHERE round > 3")  # as after the loss of a younger WAL
-    notes: list[str] = []
-    result = resume(folder, on_note=lambda note: notes.append(note.text))
-    assert result.rounds == 7 and result.accuracies() == whole.accuracies()
-    assert "going on from round 3" in notes
-
-
 def edit(folder: Path, section: str | None, key: str, value: Any) -> None:
     table = tomllib.loads((folder / "config.toml").read_text())
     (table if section is None else table[section])[key] = value
@@ -219,6 +176,7 @@ def edit(folder: Path, section: str | None, key: str, value: Any) -> None:
         ("method", "batch_size", 16, r"method.batch_size was 8, now 16"),
         ("net", "hidden", [7], r"net.hidden was \[6\], now \[7\]"),
         (None, "rounds", 2, "rounds was 8, now 2"),
+        (None, "rounds", "many", 'rounds was 8, now "many"'),
         (None, "seed", 4, "seed was 3, now 4"),
     ],
 )
@@ -226,8 +184,9 @@ def test_a_run_does_not_go_on_with_an_edited_configuration(
     stopped: Path, section: str | None, key: str, value: Any, message: str
 ) -> None:
     edit(stopped, section, key, value)
-    with pytest.raises(RunFolderError, match=message):
-        resume(stopped)
+    for read in (resume, load_run):  # nor are its numbers shown as those of another one
+        with pytest.raises(RunFolderError, match=message):
+            read(stopped)
 
 
 def test_an_unfinished_run_may_be_given_more_rounds(stopped: Path) -> None:

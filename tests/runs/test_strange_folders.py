@@ -94,6 +94,19 @@ def test_a_record_with_other_tables_is_not_asked_anything(
             "INSERT INTO meta VALUES ('clients', '{\"rows\": 1}')",
             'the fact "clients"',
         ),
+        (
+            'INSERT INTO meta VALUES (\'clients\', \'{"names": ["a"], "rows": {"test": [1]}}\')',
+            'the fact "clients"',
+        ),
+        (
+            'INSERT INTO meta VALUES (\'clients\', \'{"names": ["a"], "rows": {"train": [-1]}}\')',
+            'the fact "clients"',
+        ),
+        ("INSERT OR REPLACE INTO meta VALUES ('config', 'none')", 'the fact "config"'),
+        ("INSERT INTO meta VALUES ('frozen', '[1]')", 'the fact "frozen"'),
+        ("INSERT INTO meta VALUES ('claims', '{\"a\": 1}')", 'the fact "claims"'),
+        ("INSERT INTO meta VALUES ('exit-code', '1e9')", 'the fact "exit-code"'),
+        ("INSERT INTO meta VALUES ('patience-since', 'x')", 'the fact "patience-since"'),
         ("INSERT INTO means VALUES (2, 'test', 'personal', 1, 0.5)", "rounds that are not there"),
     ],
 )

@@ -172,6 +172,43 @@ def test_the_terminal_tells_how_long_it_takes_yet(tmp_path: Path) -> None:
         assert view_of(folder.path).rows["accuracy"] == "not evaluated yet"
 
 
+def harmed(path: Path, harm: str) -> None:
+    path.rename(path.with_name("elsewhere"))
+    if harm == "replaced":
+        begun(path, 1).close()
+
+
+@pytest.mark.parametrize("harm", ["moved", "replaced"])
+def test_a_folder_that_is_moved_while_it_is_watched_is_not_one_that_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    monkeypatch.setattr("fedblocks.watch.look.REST", 0)
+    with begun(tmp_path / "r", 1) as folder:
+        watched = Watched(folder.path)
+        watched.look()
+        shown = lines(folder.path, lambda seconds: harmed(folder.path, harm))
+        assert "rounds 1 of 4" in next(shown)
+        for look in (lambda: next(shown), watched.look):
+            with pytest.raises(RunFolderError, match=f"r was {harm} .*while it was watched") as all:
+                look()
+            assert "move it back: its run ends in the next round" in all.value.fix
+
+
+def test_the_page_of_a_folder_that_is_gone_says_so(tmp_path: Path) -> None:
+    from starlette.testclient import TestClient
+
+    from fedblocks.watch.server import Live
+
+    with begun(tmp_path / "r", 1) as folder:
+        live = Live(folder.path)
+        client = TestClient(live.app(), base_url=f"http://127.0.0.1:{live.port}")
+        assert client.get(f"/{live.token}/").status_code == 200
+        folder.path.rename(tmp_path / "elsewhere")
+        answer = client.get(f"/{live.token}/")
+        live.socket.close()
+    assert answer.status_code == 503 and "was moved or deleted while it was w" in answer.text
+
+
 def test_the_command_writes_lines_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,12 +49,12 @@ def ingredients_of(folder: Path, code: Code) -> Ingredients | None:
     """Method and data of a run that was made in Python, from the program that made it;
     None: it has names only.
     """
-    from fedblocks.runs.result import load_run
+    from fedblocks.runs.begun import read_begun
     from fedblocks.runs.storage.code_record import warnings
 
     for text in warnings(folder, code):
         console(sys.stderr).print(f"warning: {clean(text)}", soft_wrap=True)
-    return code.ingredients_for(load_run(folder).config)
+    return code.ingredients_for(read_begun(folder).config)
 
 
 def with_ingredients(config: Config, code: Code) -> Config:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, method_of, read_code
-from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+from fedblocks.cli.output import AsJson, plain_warnings, say, show_json, show_table, stoppable
 from fedblocks.core.requirements import require_folder
 
 if TYPE_CHECKING:
@@ -52,21 +52,25 @@ def export(
 
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
-        path = export_model(folder, client, format_of(format), out, method, data, force=force)
+        with plain_warnings():
+            path = export_model(folder, client, format_of(format), out, method, data, force=force)
         card = read_card(path) or read(path, trust=True).card
         size = path.stat().st_size
         if as_json:
             about = {"name": path.name, "file": str(path), "bytes": size}
             show_json({**about, **card.model_dump(mode="json")})
             return
-        rounds = load_run(folder).config.rounds
+        run = load_run(folder)
         numbers = f"{card.numbers:,} numbers"
         if card.numbers < card.numbers_before:
             numbers += f" (reduced from {card.numbers_before:,} in the client's blocks)"
         say(f"{path}: {card.method}, client {card.client_text}, {numbers}, {size:,} bytes")
         say(f"{path}.md: its model card")
-        if card.round < rounds:
-            say(f"the run is not finished: the model is that of round {card.round} of {rounds}")
+        if max(card.round, run.rounds) < run.config.rounds:
+            say(
+                f"the run is not finished: the model is that of round {card.round} of "
+                f"{run.config.rounds}"
+            )
 
     stoppable(action)
 

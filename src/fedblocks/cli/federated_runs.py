@@ -200,7 +200,8 @@ def _folder(what: str, changes: list[str] | None, out: Path | None, note: str) -
     from fedblocks.config.presets import read_config
     from fedblocks.flower.hosts.federation import new_run
 
-    begun = (Path(what) / "config.toml").is_file()
+    # one of them may be lost, which whoever opens the run says
+    begun = any((Path(what) / name).exists() for name in ("config.toml", "run.sqlite"))
     return Path(what).resolve() if begun else new_run(read_config(what, changes or []), out, [note])
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
@@ -87,6 +89,24 @@ def show_error(message: str, fix: str) -> None:
     if fix:
         block.append("\n  fix: ", style="bold green").append(clean(fix), style="not bold default")
     console(sys.stderr).print(block, soft_wrap=True)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show what a run warns of as a line on the error stream, without the place in the code."""
+    from fedblocks.runs.progress import RunWarning
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if not issubclass(category, RunWarning):
+                others(message, category, *place, **more)
+                return
+            console(sys.stderr).print(clean(f"warning: {message}"), soft_wrap=True)
+
+        warnings.showwarning = show
+        yield
 
 
 def stoppable(action: Callable[[], R]) -> R:

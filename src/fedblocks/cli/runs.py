@@ -122,6 +122,7 @@ def resume(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
+        from fedblocks.runs.begun import Begun, read_begun
         from fedblocks.runs.ranks.joining import current_ranks, together
         from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
@@ -134,8 +135,8 @@ def resume(
             resume_part(ranks, folder, own.ingredients_for)
             return
 
-        def look() -> tuple[RunResult, Ingredients | None, RunResult | None]:
-            before = load_run(folder)
+        def look() -> tuple[Begun, Ingredients | None, RunResult | None]:
+            before = read_begun(folder)
             goes_on = before.status != "finished" or rounds is not None
             ingredients = ingredients_of(folder, own) if goes_on else None
             return before, ingredients, load_run(reference) if reference is not None else None

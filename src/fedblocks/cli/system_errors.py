@@ -5,15 +5,15 @@ be.
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.full_disks import FULL, write_error
 
 _FIXES = {
     errno.EACCES: "use a folder of your own, or run this as the user that it belongs to",
     errno.EPERM: "use a folder of your own, or run this as the user that it belongs to",
     errno.EROFS: "use a folder on another disk: this one can only be read",
-    errno.ENOSPC: "make room on that disk, or use another",
-    errno.EDQUOT: "make room on that disk, or use another",
     errno.ENOTDIR: "name a folder: a part of this path is a file",
     errno.EISDIR: "name a file: this is a folder",
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -22,7 +22,11 @@ _FIXES = {
 
 
 def explain(error: OSError) -> UserError | None:
-    """The error that a user can put right, if it is of such a kind and names a path."""
+    """The error that a user can put right, if it is of such a kind and names a path; a full disk
+    is one without.
+    """
+    if error.errno in FULL:
+        return write_error(Path(error.filename or "a file"), error)
     if error.filename is None or error.errno not in _FIXES:
         return None
     return UserError(f"cannot use {error.filename}: {error.strerror}", _FIXES[error.errno])

@@ -24,6 +24,7 @@ from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.export.conversion import InputForm
 from fedblocks.runs.build import prepare
+from fedblocks.runs.newest import newest_state
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
 from fedblocks.runs.run import check_same_federation
@@ -31,7 +32,6 @@ from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
-from fedblocks.runs.storage.states import state_of
 
 _LOOKED_AT = 64  # examples of a client that show which numbers it was trained on
 
@@ -161,8 +161,8 @@ def on_the_cpu(config: Config) -> Config:
 
 
 def _last_state(folder: RunFolder) -> State:
-    if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
+    if not checkpoint.has_checkpoints(folder.checkpoints):
         raise UserError(
             f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
         )
-    return state_of(checkpoint.load(folder.checkpoints), "cpu")
+    return newest_state(folder.checkpoints)

@@ -14,12 +14,13 @@ from fedblocks.flower.hosts.federation import (
     Choices,
     deal_out,
     forget_connections,
+    hold_run,
     interruption,
     job_for,
 )
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.keys.private_files import hold_server_folder
+from fedblocks.flower.server.going_on import check_run
 from fedblocks.flower.server.jobs import add_job, command_for
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
@@ -70,6 +71,7 @@ def simulate(
     machines must see.
     """
     need_ray()
+    after = check_run(path)
     base = path / "federation"
     server = base / "server"
     held = deal_out(path, base, nodes, launch.free_port(), insecure=True)
@@ -77,7 +79,7 @@ def simulate(
     try:
         with (
             ended_politely(),
-            hold_server_folder(server),
+            hold_run(server),
             ProcessGroup(base / "logs", launch.environment(server)) as processes,
         ):
             forget_connections(server)
@@ -88,6 +90,6 @@ def simulate(
             on_note(Note(f"starting Ray and {count_of(len(held), 'node')}"))
             processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
             again = command_for(server, path)
-            return watch(path, on_round, on_note, processes.check, again)
+            return watch(path, on_round, on_note, processes.check, again, after)
     except KeyboardInterrupt as error:
         raise interruption(path, "simulate") from error

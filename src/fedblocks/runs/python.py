@@ -26,13 +26,14 @@ from fedblocks.core.samplers import Sampler
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
+from fedblocks.runs.begun import read_begun
 from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.listeners import check_listeners
 from fedblocks.runs.members import Members, check_groups, members_table
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.refusals import tell_of_refusals
-from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.result import RunResult
 from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
@@ -149,7 +150,7 @@ def resume(
 
     if not (track and is_first()):
         return tell_of_refusals(go(on_round), tell)
-    return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
+    return run_mirrored(track, Path(path), read_begun(path).config, on_round, on_note, go)
 
 
 def config_of_objects(

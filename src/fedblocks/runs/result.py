@@ -18,12 +18,14 @@ from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from, remark_on_rows
 from fedblocks.runs.curves import column_of, curves_of
 from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
+from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
-from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage import code_record
+from fedblocks.runs.storage.config_record import refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
+from fedblocks.runs.storage.going_on import refuse_lost_rounds
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import LANES, Part
-from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
 from fedblocks.runs.storage.summary import Summary, remark_on_metric
 from fedblocks.runs.tables import SummaryTable, TableRows, describe_run
@@ -64,7 +66,7 @@ class RunResult:
         """Models and everything else that the run had learned at its last checkpoint,
         on the CPU.
         """
-        return state_of(checkpoint.load(self.folder / "checkpoints"), "cpu")
+        return newest_state(self.folder / "checkpoints")
 
     def summary(
         self,
@@ -199,14 +201,18 @@ class RunResult:
 
 
 def load_run(path: str | Path) -> RunResult:
-    """The run in a folder, if its record is whole."""
+    """The run in a folder, if its record is whole and its configuration as it was."""
     with RunFolder.open(Path(path)) as folder:
         folder.store.verify()
+        refuse_edited(folder.store, folder.config)
         return result_of(folder)
 
 
 def result_of(folder: RunFolder) -> RunResult:
-    """A run as it stands; its record is taken as it is, so that a look costs little."""
+    """A run as it stands; the rows of its record are taken as they are, so that a look costs
+    little.
+    """
+    refuse_lost_rounds(folder)
     store = folder.store
     totals = store.rows(
         "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "

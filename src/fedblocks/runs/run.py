@@ -32,6 +32,7 @@ from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import REAL, RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
+from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
 
@@ -193,19 +194,17 @@ def free_folder(stem: str) -> Path:
 
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
     """Where to go on: the newest whole checkpoint, or the start if there has never been one."""
-    if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
-        return prepared.experiment.start(), []
+    if not checkpoint.has_checkpoints(folder.checkpoints):
+        return prepared.experiment.start(), notes_on_starting_anew(folder)
     loaded = checkpoint.load(folder.checkpoints, folder.store.last_round() or 0)
-    notes = [Note(f"passed over a checkpoint: {reason}", "warning") for reason in loaded.skipped]
     state = state_of(loaded, prepared.experiment.data.device)
     if _layout(state.server) != _layout(prepared.experiment.start().server):
         fix = "use the version of the program, and of the method, that started the run"
         raise CheckpointError(
             f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix
         )
-    if loaded.skipped:
-        notes.append(Note(f"going on from round {loaded.round}", "warning"))
-    return state, notes
+    checkpoint.drop_later(folder.checkpoints, loaded.round)
+    return state, notes_on_skipped(loaded.round, loaded.skipped)
 
 
 def _layout(blocks: Blocks) -> dict[str, dict[str, tuple[torch.dtype, torch.Size]]]:

@@ -16,6 +16,7 @@ from fedblocks.runs.grids.grid import PLAN
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import BEFORE_CONFIG, CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.store import SUFFIXES
+from fedblocks.watch.places import Place
 
 REST = 10  # after a look, rest this many times as long: others need the processor
 
@@ -41,6 +42,7 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._place = Place.of(path)
         self._lock = Lock()  # readers come from several threads
         self._seen: Seen | None = None
         self._next = 0.0  # no look before this time
@@ -50,6 +52,7 @@ class Watched:
         folder that is no run.
         """
         with self._lock:
+            self._place.refuse_moved()
             if self._seen is not None and time.monotonic() < self._next:
                 return self._seen
             version = _version(self.path)

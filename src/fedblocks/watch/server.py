@@ -94,11 +94,14 @@ class Live:
         return app
 
     async def _answer(self, request: Request, render: Callable[[Seen], str]) -> Response:
-        from starlette.responses import HTMLResponse
+        from starlette.responses import HTMLResponse, PlainTextResponse
 
         if not self._known(request):
             return _nothing()
-        text = await asyncio.to_thread(lambda: render(self.watched.look()))
+        try:
+            text = await asyncio.to_thread(lambda: render(self.watched.look()))
+        except UserError as error:
+            return PlainTextResponse(f"{error}\n", 503, headers=HEADERS)
         own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
         rules = f"{policy(self.script, own, live=True)}; frame-ancestors 'none'"
         return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": rules})

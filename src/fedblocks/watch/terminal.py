@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fedblocks.runs.result import RunResult, result_of
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.watch.places import Place
 
 EVERY = 0.5  # seconds between two looks
 NOTES = 3  # that are shown
@@ -83,7 +84,9 @@ def view_of(path: Path) -> View:
 
 def views(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[View]:
     """One look after another, until the run has ended."""
+    place = Place.of(path)
     while True:
+        place.refuse_moved()
         view = view_of(path)
         yield view
         if view.result.status != "running":

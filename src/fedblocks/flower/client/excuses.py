@@ -4,13 +4,11 @@ and values stay in the log.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import CheckpointError, DataError, NetError, RunFolderError
-
-FULL = {errno.ENOSPC, errno.EDQUOT}
+from fedblocks.core.full_disks import FULL
 
 
 def excuse_for(error: Exception) -> str:

@@ -16,6 +16,9 @@ from fedblocks.flower.wire.messages import Malformed
 from fedblocks.runs.storage import checkpoint
 
 log = logging.getLogger(__name__)
+# rounds whose personal blocks stay: the server may go back to its last checkpoint but one, while
+# a client is a round ahead
+KEPT = 3
 
 
 class OtherPlan(CheckpointError):
@@ -54,7 +57,8 @@ class PersonalStore:
         """Keep the personal blocks as they are after some rounds; those the server last
         heard of stay too.
         """
-        self._save(self.root / "personal", rounds, {"plan": plan, "tree": private}, best_round=kept)
+        tree = {"plan": plan, "tree": private}
+        self._save(self.root / "personal", rounds, tree, keep=KEPT, best_round=kept)
 
     def load(self, rounds: int, plan: str) -> Blocks:
         """Read the personal blocks as they were after some rounds; empty for a client
@@ -95,7 +99,7 @@ class PersonalStore:
         )
 
     def _save(
-        self, folder: Path, rounds: int, tree: Any, keep: int = 2, best_round: int | None = None
+        self, folder: Path, rounds: int, tree: Any, keep: int, best_round: int | None = None
     ) -> None:
         checkpoint.save(
             folder, rounds, {}, {self.client: tree}, None, keep=keep, best_round=best_round

@@ -4,7 +4,10 @@ federation server` runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.server_watch import ServerWatch
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import hold_server_folder, private_folder
+from fedblocks.flower.server.going_on import check_run
 from fedblocks.flower.server.jobs import ServerJob, command_for, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
@@ -60,8 +64,8 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.experiment.data.hash())
         folder.store.set_meta(KEY, MainMetric.of(prepared.experiment.data.task).text())
-        name = f"run-{folder.store.path.stat().st_ino:x}-{path.name}"
-        folder.store.set_meta(REAL, name[:60].replace(".", "-"))
+        name = f"run-{secrets.token_hex(6)}-{path.name}"[:60]
+        folder.store.set_meta(REAL, re.sub(r"[^A-Za-z0-9_-]", "-", name))
         for text in notes:
             folder.store.note(text)
     return path.resolve()
@@ -96,6 +100,7 @@ def local(
     def tell(text: str) -> None:
         on_note(Note(text))
 
+    after = check_run(path)
     base = path / "federation"
     server = base / "server"
     held = deal_out(path, base, nodes, port or launch.free_port())
@@ -103,7 +108,7 @@ def local(
     try:
         with (
             ended_politely(),
-            hold_server_folder(server),
+            hold_run(server),
             ProcessGroup(base / "logs", variables) as processes,
         ):
             forget_connections(server)
@@ -115,11 +120,24 @@ def local(
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
             tend = lambda: _tend(processes, server, name, tell)
-            return watch(path, on_round, on_note, tend, command_for(server, path))
+            return watch(path, on_round, on_note, tend, command_for(server, path), after)
     except Interrupted:
         raise
     except KeyboardInterrupt as error:
         raise interruption(path, "local") from error
+
+
+@contextmanager
+def hold_run(server: Path) -> Iterator[None]:
+    """Hold a server's folder that is part of a run's: where another process has it, the run is in
+    use.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold_server_folder(server))
+        except UserError as error:
+            raise RunFolderError(error.message, "stop that one first, or wait for it") from error
+        yield
 
 
 def interruption(path: Path, command: str) -> Interrupted:
@@ -193,6 +211,8 @@ def go_on(
     """Carry out a run on a federation's server, new or begun, and watch it."""
     launch.need_flower()
     host = ServerHost.read(server)
+    running.refuse_going_on(server, str(path))
+    after = check_run(path)
     try:
         running.enrol(host, server, lambda text: on_note(Note(text)))
         job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
@@ -206,7 +226,7 @@ def go_on(
         away.look()
 
     try:
-        return watch(path, on_round, on_note, tend, command_for(server, path))
+        return watch(path, on_round, on_note, tend, command_for(server, path), after)
     except Interrupted:
         raise
     except KeyboardInterrupt as error:

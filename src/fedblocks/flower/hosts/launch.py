@@ -18,6 +18,7 @@ from typing import Any
 import tomli_w
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.full_disks import writing
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.keys.trust import trust_in
 
@@ -79,9 +80,10 @@ def connect(host: ServerHost, folder: Path) -> None:
     secured = {"insecure": True} if host.insecure else {"root-certificates": str(folder / "ca.crt")}
     link = {"address": f"127.0.0.1:{host.inner_port}", **secured}
     home = folder / "flower"
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = {"superlink": {"default": "federation", "federation": link}}
-    (home / "config.toml").write_text(tomli_w.dumps(settings))
+    with writing(home):
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (home / "config.toml").write_text(tomli_w.dumps(settings))
 
 
 def ask(folder: Path, *words: str) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedblocks.core.errors import UserError, count_of
+from fedblocks.core.errors import RunFolderError, UserError, count_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
 from fedblocks.flower.keys.trust import need_authority
+from fedblocks.flower.server.going_on import refuse_copy
 from fedblocks.flower.server.jobs import (
     JobRecord,
     ServerJob,
@@ -135,7 +136,8 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
 def submit(server: Path, job: ServerJob) -> JobRecord:
     """Give the server a job."""
     if job.kind == "train":
-        _refuse_going_on(server, job.folder)
+        refuse_going_on(server, job.folder)
+        refuse_copy(server, job)
         _settle(Path(job.folder))
     return _start(server, add_job(server, job))
 
@@ -159,14 +161,15 @@ def _start(server: Path, record: JobRecord) -> JobRecord:
     return update_job(server, record.name, flower_run=number)
 
 
-def _refuse_going_on(server: Path, folder: str) -> None:
+def refuse_going_on(server: Path, folder: str) -> None:
+    """Refuse a run that the server is training already."""
     training = {r.job.folder for r in unfinished_jobs(server) if r.job.kind == "train"}
     if folder in training:
         fix = (
             f"see it with: fedblocks federation status {server}; end it with: fedblocks "
             f"federation stop {server}"
         )
-        raise UserError(f"the server is training {folder} already", fix)
+        raise RunFolderError(f"the server is training {folder} already", fix)
 
 
 def _settle(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,8 @@ from typing import Any, Literal
 import tomli_w
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.full_disks import FULL, write_error, writing
 from fedblocks.core.small_files import read_small
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.wire.run_spec import RunSpec
@@ -72,10 +73,11 @@ class JobRecord(BaseModel):
 
 def add_job(server: Path, job: ServerJob) -> JobRecord:
     """Store a job under a new name, where the server's app finds it."""
-    (server / "jobs").mkdir(exist_ok=True, mode=0o700)
     name = f"{job.kind}-{secrets.token_hex(4)}"
     record = JobRecord(name=name, job=job, began=datetime.now(UTC))
-    write_atomically(_file(server, record.name), record.model_dump_json())
+    with writing(server / "jobs"):
+        (server / "jobs").mkdir(exist_ok=True, mode=0o700)
+        write_atomically(_file(server, record.name), record.model_dump_json())
     return record
 
 
@@ -95,7 +97,8 @@ def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
         record = load_job(server, name).model_copy(update=changes)
         ended = (record.ended or datetime.now(UTC)) if record.is_over else None
         record = record.model_copy(update={"ended": ended})
-        write_atomically(_file(server, name), record.model_dump_json())
+        with writing(_file(server, name)):
+            write_atomically(_file(server, name), record.model_dump_json())
     return record
 
 
@@ -129,13 +132,16 @@ def working_on(server: Path, name: str) -> Iterator[ServerJob]:
             yield record.job
         except Exception as error:
             if not load_job(server, name).is_over:  # it was not stopped meanwhile
-                update_job(server, name, status="failed", **_cause(error))
+                with suppress(RunFolderError):  # a full disk must not hide the first error
+                    update_job(server, name, status="failed", **_cause(error))
             raise
         update_job(server, name, status="finished")
 
 
 def _cause(error: Exception) -> dict[str, Any]:
     """Return why a job failed, as its record keeps it."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        error = write_error(Path(error.filename or "a file"), error)
     if isinstance(error, UserError):
         message, fix, code = error.message, error.fix, error.exit_code
     else:
@@ -197,8 +203,8 @@ def write_app(folder: Path, job: str) -> Path:
     }
     components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
     app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(
-        tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
-    )
+    text = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pyproject.toml").write_text(text)
     return folder

@@ -31,8 +31,10 @@ from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import check_untouched, threads
+from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
 from fedblocks.runs.storage.states import settle
@@ -130,8 +132,7 @@ class Service:
 
     def train(self) -> None:
         """Play all rounds that are left, and evaluate at the end."""
-        job = self.job
-        progress = progresses.load(self.folder.checkpoints, self.side)
+        job, progress = self.job, self._go_on()
         self.registry.wait(self.prepared.clients, self._minimum(), job.patience)
         rules = RoundRules(
             rounds=self.prepared.config.rounds,
@@ -144,6 +145,17 @@ class Service:
         self._restart_clock()
         last = run_rounds(self.registry, self.side, rules, self._choose, progress, self._closed)
         self._evaluate(last)
+
+    def _go_on(self) -> Progress:
+        """Read where the run stands, and note what of it could not be read."""
+        store, checkpoints = self.folder.store, self.folder.checkpoints
+        progress, skipped = progresses.load(checkpoints, self.side, store.last_round() or 0)
+        done = progress.state.round
+        notes = notes_on_skipped(done, skipped) if done else notes_on_starting_anew(self.folder)
+        checkpoint.drop_later(checkpoints, done)
+        if notes:
+            store.write_facts({}, notes)
+        return progress
 
     def _minimum(self) -> int:
         """Return the minimum in whole clients: 0.8 of three is two, or one late client would stop
@@ -270,7 +282,9 @@ class Service:
 
     def adapt(self) -> None:
         """Give new clients their models; the trained federation stays as it is."""
-        progress = progresses.load(self.folder.checkpoints, self.side)
+        progress, skipped = progresses.load(self.folder.checkpoints, self.side)
+        for reason in skipped:
+            self.folder.store.note(f"passed over a checkpoint: {reason}", "warning")
         clients = [*self.job.clients]
         self.registry.wait(clients, len(clients), self.job.patience)
         join = Ask(train=False, evaluate=("validation", "test"), joining=True)

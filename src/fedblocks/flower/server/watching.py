@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.core.errors import UserError, error_of
+from fedblocks.core.full_disks import free_on, is_full
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
-from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.result import RunResult, load_run, stored_config
+from fedblocks.runs.storage.folder import RunFolder, moved_error, place_of
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
@@ -22,16 +23,24 @@ LOOK = 0.3  # seconds between two looks at the record
 
 
 def watch(
-    path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object], command: str
+    path: Path,
+    on_round: OnRound,
+    on_note: OnNote,
+    tend: Callable[[], object],
+    command: str,
+    after: int = 0,
 ) -> RunResult:
-    """Report rounds and notes until the run is over; `tend` is called all the while,
-    and may raise. A run that failed is continued by `command`.
+    """Report rounds and notes until the run is over, which goes on `after` a round; `tend` is
+    called all the while, and may raise. A run that failed is continued by `command`.
     """
-    reported = _Reported(load_run(path).config.rounds)
     with RunFolder.open(path) as folder:
+        place = folder.place
+        reported = _Reported(stored_config(folder).rounds)
         if folder.store.meta("status") != "finished":
-            reported.skip(folder.store, on_note)
+            reported.skip(folder.store, after, on_note)
     while True:
+        if place_of(path) != place:
+            raise moved_error(path, command)
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
             code = int(folder.store.meta(EXIT_CODE) or UserError.exit_code)
@@ -41,6 +50,7 @@ def watch(
         if status == "failed":
             message = reported.last or "the run failed"
             raise error_of(code, message, f"correct that, then: {command}")
+        reported.tell_of_full_disk(path, on_note)
         tend()
         time.sleep(LOOK)
 
@@ -51,16 +61,20 @@ class _Reported:
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.done = 0  # rounds
+        self.before = ""  # when the last round began that is not to be reported
         self.notes = 0  # number of the last one
         self.last = ""  # warning
+        self.is_full = False  # the run's disk
 
-    def skip(self, store: RunStore, on_note: OnNote) -> None:
+    def skip(self, store: RunStore, after: int, on_note: OnNote) -> None:
         """Skip the rounds and notes from before the run was continued."""
-        if done := store.last_round():
-            self.done = done
+        if store.last_round():
+            self.done = after
+            self.before = store.rows("SELECT MAX(started_at) AS last FROM rounds")[0]["last"]
             notes = store.rows("SELECT rowid FROM notes")
             self.notes = max((row["rowid"] for row in notes), default=0)
-            on_note(Note(f"going on after round {done}"))
+        if after:
+            on_note(Note(f"going on after round {after}"))
 
     def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
         new = "SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid"
@@ -69,12 +83,23 @@ class _Reported:
             if row["level"] == "warning":
                 self.last = row["text"]
             on_note(Note(row["text"], row["level"]))
-        for row in store.rows("SELECT * FROM rounds WHERE round > ? ORDER BY round", self.done):
+        new = "SELECT * FROM rounds WHERE round > ? AND started_at > ? ORDER BY round"
+        for row in store.rows(new, self.done, self.before):
             newest = row["round"] == store.last_round()
             if newest and not over:
                 return  # its scores come with the next message
             self.done = row["round"]
             on_round(_done(store, row, self.rounds))
+
+    def tell_of_full_disk(self, path: Path, on_note: OnNote) -> None:
+        """Tell once: the run cannot write that itself."""
+        full = is_full(path)
+        if full and not self.is_full:
+            text = (
+                f"the disk of {path} is full ({free_on(path)}); the run goes on when there is room"
+            )
+            on_note(Note(text, "warning"))
+        self.is_full = full
 
 
 def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:

@@ -15,7 +15,8 @@ import tomli_w
 from fedblocks.config.model import Config
 from fedblocks.runs.result import load_run
 from fedblocks.runs.storage.config_record import remember_config
-from fedblocks.runs.storage.folder import CONFIG, LOCK, STORE, write_atomically
+from fedblocks.runs.storage.folder import CONFIG, STORE, write_atomically
+from fedblocks.runs.storage.lock import LOCK
 from fedblocks.runs.storage.store import RunStore
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.full_disks import reason_of
 from fedblocks.reports.html.facts import facts_of
 from fedblocks.reports.html.figures import Chart
 from fedblocks.reports.html.gather import Story, gather
@@ -73,7 +74,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         write_atomically(path, text)
     except OSError as error:
         raise RunFolderError(
-            f"cannot write {path}: {error.strerror or error}", "choose a file with --out"
+            f"cannot write {path}: {reason_of(error, path)}", "choose a file with --out"
         ) from error
     return path
 

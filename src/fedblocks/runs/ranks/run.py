@@ -23,8 +23,10 @@ from fedblocks.runs.ranks.checkpoints import scattered_state
 from fedblocks.runs.ranks.loop import RankLoop
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.rounds import RankRun
+from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
 
@@ -177,7 +179,7 @@ def _last_state(
     if folder is not None:
         notes += changes_since(folder, ranks.count)
     if not ranks.tell(checkpoint_there):
-        return start, notes
+        return start, notes if folder is None else [*notes, *notes_on_starting_anew(folder)]
     place = (folder.checkpoints, folder.store.last_round() or 0) if folder is not None else None
     loaded, skipped = scattered_state(ranks, run.experiment.owners, place)
     state = state_of(loaded, run.experiment.data.device)
@@ -185,10 +187,13 @@ def _last_state(
         fix = "use the version of the program, and of the method, that started the run"
         message = f"the checkpoint of round {state.round} holds other blocks than the method has"
         ranks.agree(CheckpointError(message, fix))
-    notes += [Note(f"passed over a checkpoint: {reason}", "warning") for reason in skipped]
-    if skipped:
-        notes.append(Note(f"going on from round {state.round}", "warning"))
-    return state, notes
+    _at_first(ranks, lambda: _drop_later(folder, state.round))
+    return state, [*notes, *notes_on_skipped(state.round, skipped)]
+
+
+def _drop_later(folder: RunFolder | None, round: int) -> None:
+    assert folder is not None
+    checkpoint.drop_later(folder.checkpoints, round)
 
 
 def _look_for_checkpoint(folder: RunFolder | None, run: RankRun, is_extended: bool) -> bool:
@@ -202,7 +207,7 @@ def _look_for_checkpoint(folder: RunFolder | None, run: RankRun, is_extended: bo
     if is_extended:
         write_extension(folder)
     folder.set_status("running")
-    return folder.checkpoints.is_dir() and any(folder.checkpoints.glob("round-*"))
+    return checkpoint.has_checkpoints(folder.checkpoints)
 
 
 def _same_constants(ranks: Ranks, run: RankRun) -> None:

@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
+from fedblocks.core.full_disks import reason_of
 from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
 from fedblocks.runs.storage.links import refusal
@@ -72,7 +74,7 @@ def save(
         _prune(root, round, keep, best_round)
     except OSError as error:
         raise RunFolderError(
-            f"cannot write checkpoint {folder}: {error.strerror or error}",
+            f"cannot write checkpoint {folder}: {reason_of(error, root)}",
             fix="free space or make the folder writable, then resume: earlier checkpoints are "
             "unharmed",
         ) from error
@@ -103,6 +105,34 @@ def load(
     if recorded is not None and any(round > recorded for round, _ in _folders(root)):
         fix = f"restore run.sqlite and run.sqlite-wal together from a copy, or {fix}"
     raise CheckpointError(f"no usable checkpoint in {root}{reasons}", fix)
+
+
+def has_checkpoints(root: Path) -> bool:
+    """Whether a run has stored any, whole or not."""
+    return bool(_folders(root))
+
+
+def newest_round(root: Path) -> int:
+    """The round of the newest checkpoint whose manifest is whole; 0: there is none."""
+    for round, folder in _folders(root):
+        with suppress(CheckpointError), refuse_nonsense(folder.name):
+            read_manifest(folder)
+            return round
+    return 0
+
+
+def drop_later(root: Path, round: int) -> None:
+    """Remove the checkpoints of later rounds, which are about to be played again: no reader must
+    take them for rounds that the record has lost.
+    """
+    try:
+        for number, folder in _folders(root):
+            if number > round:
+                _discard(folder)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot remove {folder}: {error.strerror or error}", "make the folder writable"
+        ) from error
 
 
 def load_round(folder: Path) -> Loaded:
@@ -216,9 +246,13 @@ def _prune(root: Path, round: int, keep: int, best_round: int | None) -> None:
     kept = {*numbers[-keep:], best_round}
     for number, folder in _folders(root):
         if number > round or number not in kept or folder.name.startswith(".old-"):
-            gone = root / f".tmp-{os.getpid()}-gone-{folder.name}"
-            os.rename(folder, gone)  # at once, so that nobody finds half a checkpoint
-            shutil.rmtree(gone, ignore_errors=True)
+            _discard(folder)
+
+
+def _discard(folder: Path) -> None:
+    gone = folder.with_name(f".tmp-{os.getpid()}-gone-{folder.name}")
+    os.rename(folder, gone)  # at once, so that nobody finds half a checkpoint
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _remove_leftovers(root: Path) -> None:
@@ -233,6 +267,8 @@ def _remove_leftovers(root: Path) -> None:
 
 def _folders(root: Path) -> list[tuple[int, Path]]:
     """(round, folder) of all checkpoints, the newest first."""
+    if root.exists() and not root.is_dir():
+        raise RunFolderError(f"{root} is not a folder", "restore it from a copy, or remove it")
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
     numbered = [
         (int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))

@@ -44,8 +44,9 @@ def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
     after = json.loads(_text(config))
     if after.get("schedule_rounds") == before.get("rounds"):  # it was extended
         before.setdefault("schedule_rounds", after["schedule_rounds"])
-    if after.get("rounds", 0) >= before.get("rounds", 0):
-        before["rounds"] = after.get("rounds")
+    rounds = before.get("rounds"), after.get("rounds")
+    if all(isinstance(number, int) for number in rounds) and rounds[1] >= rounds[0]:
+        before["rounds"] = rounds[1]
     differences = list(_differences(before, after, ""))
     if differences:
         more = f" and {len(differences) - MOST} more" if len(differences) > MOST else ""

@@ -5,14 +5,15 @@ record may have sealed it.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedblocks.runs.storage.main_metric import KEY, Better
-from fedblocks.runs.storage.record import LANES
+from fedblocks.runs.storage.record import LANES, Part
 
 LARGEST = 2**53  # whole numbers are smaller: they have a place in JSON
+Count: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST)]
 TEXT = "typeof({0}) = 'text'"
 WHOLE = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {LARGEST}"
 REAL = "typeof({0}) = 'real'"
@@ -57,19 +58,27 @@ class _Clients(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     names: list[str] = []
-    rows: dict[str, list[int]] = {}
+    rows: dict[Part, list[Count]] = {}
 
     @model_validator(mode="after")
     def _have_one_length(self) -> _Clients:
         if any(len(sizes) != len(self.names) for sizes in self.rows.values()):
             raise ValueError("there are not as many numbers as names")
+        if self.names and "train" not in self.rows:
+            raise ValueError("there are names and no training rows")
         return self
 
 
+# facts that are read as more than text, by the names that their writers give them
 FACTS: dict[str, TypeAdapter[Any]] = {
     KEY: TypeAdapter(_Metrics),
     "clients": TypeAdapter(_Clients),
-    LANES: TypeAdapter(int),
+    LANES: TypeAdapter(Annotated[int, Field(ge=1)]),
+    "config": TypeAdapter(dict[str, Any]),
+    "frozen": TypeAdapter(dict[str, str]),
+    "claims": TypeAdapter(dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count]),
+    "exit-code": TypeAdapter(Annotated[int, Field(ge=0, le=255)]),
+    "patience-since": TypeAdapter(Count),
 }
 TEXTS: dict[str, tuple[str, TypeAdapter[Any]]] = {  # columns with JSON, by their table
     "client_metrics": ("extra", TypeAdapter(dict[str, float | None])),

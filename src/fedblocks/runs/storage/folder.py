@@ -4,13 +4,13 @@ one process may write it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -19,17 +19,19 @@ import tomli_w
 from fedblocks.config.texts import read_text, refuse_large
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
+from fedblocks.core.full_disks import reason_of
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import config_facts
-from fedblocks.runs.storage.environment import alive, start_time, sync
-from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
+from fedblocks.runs.storage.environment import sync
+from fedblocks.runs.storage.links import refuse_links, write_new
+from fedblocks.runs.storage.lock import LOCK, note_round, take_lock, writer_of
 from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
 STATES = get_args(Status)
 OTHER_FOLDER = "choose another folder (--out FOLDER, in Python out=...)"
-CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
+CONFIG, ENVIRONMENT, STORE = "config.toml", "env.json", "run.sqlite"
 CHECKPOINTS, CONSTANTS, FROZEN = "checkpoints", "constants.safetensors", "frozen"
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
 WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
@@ -51,7 +53,7 @@ class RunFolder:
         self.store = store
         self.checkpoints = path / CHECKPOINTS
         self._lock: int | None = None
-        self._place = _place_of(path)
+        self.place = place_of(path)
 
     @classmethod
     def create(
@@ -64,7 +66,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
-            lock = _take_lock(path)
+            lock = take_lock(path)
             try:
                 _clear_failure(path)
                 environment_text = json.dumps(environment, indent=2, sort_keys=True)
@@ -74,11 +76,11 @@ class RunFolder:
                 raise
         except OSError as error:
             raise RunFolderError(
-                f"cannot write the run folder {path}: {error.strerror or error}",
+                f"cannot write the run folder {path}: {reason_of(error, path)}",
                 OTHER_FOLDER,
             ) from error
         folder = cls(path, _read_config(path), store)
-        folder._lock = lock
+        folder._hold(lock)
         return folder
 
     @classmethod
@@ -92,19 +94,19 @@ class RunFolder:
         """Take the right to write, or say which process has it."""
         refuse_links(self.path)  # of whatever name: trackers write here, too
         if self._lock is None:
-            self._lock = _take_lock(self.path)
+            self._hold(take_lock(self.path))
         self.store.upgrade()
+
+    def _hold(self, lock: int) -> None:
+        self._lock = lock
+        self.store.witness = partial(note_round, lock)
 
     def refuse_moved(self, command: str = "") -> None:
         """End a run whose folder, or whose record, is no longer where it was: what it
         writes would be lost. `command` continues it; by default `fedblocks resume`.
         """
-        if _place_of(self.path) != self._place:
-            raise RunFolderError(
-                f"{self.path} was moved, deleted or replaced while its run went on",
-                f"if you moved it, move it back, then: {command or f'fedblocks resume {self.path}'}"
-                "; if it is gone, start the run again",
-            )
+        if place_of(self.path) != self.place:
+            raise moved_error(self.path, command or f"fedblocks resume {self.path}")
 
     def close(self) -> None:
         """Close the record and give back the right to write."""
@@ -139,7 +141,7 @@ class RunFolder:
         counts as interrupted.
         """
         status = self.store.meta("status") or "interrupted"
-        is_gone = status == "running" and _writer(self.path) is None
+        is_gone = status == "running" and writer_of(self.path) is None
         return "interrupted" if is_gone or status not in STATES else status
 
     def set_status(self, status: Status) -> None:
@@ -152,13 +154,26 @@ def write_atomically(path: Path, text: str) -> None:
     half of it.
     """
     draft = path.with_name(f".{path.name}.tmp")
-    write_new(draft, text)
-    sync(draft)
-    os.replace(draft, path)
+    try:
+        write_new(draft, text)
+        sync(draft)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)  # half of it would keep a full disk full
+        raise
     sync(path.parent)
 
 
-def _place_of(path: Path) -> list[tuple[int, int]] | None:
+def moved_error(path: Path, command: str) -> RunFolderError:
+    """Return the error for a folder that is no longer where its run was; `command` continues it."""
+    return RunFolderError(
+        f"{path} was moved, deleted or replaced while its run went on",
+        f"if you moved it, move it back, then: {command}; if it is gone, start the run again",
+    )
+
+
+def place_of(path: Path) -> list[tuple[int, int]] | None:
     """What tells a folder and its record from others of the same name."""
     try:
         return [(one.st_dev, one.st_ino) for one in (path.stat(), (path / STORE).stat())]
@@ -186,46 +201,6 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
     store.write_facts({"status": "running", **config_facts(tomllib.loads(config))})
     write_atomically(path / CONFIG, config)
     return store
-
-
-def _take_lock(path: Path) -> int:
-    """The descriptor of the locked file; the system drops the lock when the process
-    ends, however it ends.
-    """
-    try:
-        lock = open_for_locking(path / LOCK)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write the run folder {path}: {error.strerror}",
-            "make it writable, or copy the run elsewhere",
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        writer = _writer(path)
-        raise RunFolderError(
-            f"{path} is being written by "
-            f"{'another process' if writer is None else f'process {writer}'}",
-            "wait until it ends or stop it, then resume",
-        ) from error
-    os.truncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
-    return lock
-
-
-def _writer(path: Path) -> int | None:
-    """The process that writes the run, if it is alive; one with the same id that
-    started later is another.
-    """
-    if not (path / LOCK).is_file():  # a pipe would keep its reader waiting
-        return None
-    try:
-        pid, _, start = (path / LOCK).read_text().strip().partition(" ")
-        number = int(pid)
-    except (OSError, ValueError):
-        return None
-    return number if alive(number) and start_time(number) == start else None
 
 
 def _refuse_used(path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.contents import find_nonsense
-from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
+from fedblocks.runs.storage.database import RESTORE, connect, fold, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note, Part, RoundRecord, tables_of
@@ -56,6 +56,7 @@ class RunStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.witness: Callable[[int], object] = lambda round: None  # hears of recorded rounds
         with readable_errors(path):
             self._db = connect(path)
             self._version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -122,6 +123,7 @@ class RunStore:
                     table, ((round, *row) for round, tables in by_round for row in tables[table])
                 )
             seals.seal_rounds(self._db, records[0].round)
+        self.witness(records[-1].round)
 
     def drop_evaluation(self, round: int) -> None:
         """Forget how the models did in a round, as if they had not been tried."""
@@ -243,3 +245,4 @@ class RunStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+            fold(self._db)
