@@ -17,7 +17,7 @@ from fedblocks.core.trees import leaves
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, fetch_bytes, report_of
 from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.plans import Plan, Roster
+from fedblocks.engines.plans import StackPlan, Roster
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -30,9 +30,9 @@ ENGINE = Vectorised(chunk=3)  # several stacks of the example's clients
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Rounds of the plans that are made, on a device that is busy meanwhile."""
     made: list[tuple[int, ...]] = []
-    make: Callable[[Roster, Sequence[int]], Plan] = Roster.plan
+    make: Callable[[Roster, Sequence[int]], StackPlan] = Roster.plan
 
-    def note(self: Roster, members: Sequence[int]) -> Plan:
+    def note(self: Roster, members: Sequence[int]) -> StackPlan:
         made.append(tuple({round for _, round, _ in self.origins}))
         return make(self, members)
 

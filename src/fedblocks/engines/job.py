@@ -22,7 +22,7 @@ from fedblocks.core.trees import map_leaves
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Positions
-from fedblocks.engines.plans import Origin, Plan, Roster
+from fedblocks.engines.plans import Origin, StackPlan, Roster
 
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
@@ -44,7 +44,7 @@ class RowTables:
         self._of_one = lru_cache(maxsize=256)(_pad)
         self._of_several = lru_cache(maxsize=8)(_pad)
         self._read: dict[tuple[int, ...], Federation] = {}  # of one stack of clients at most
-        self._plans: dict[Hashable, Plan] = {}
+        self._plans: dict[Hashable, StackPlan] = {}
 
     def lay_out(self, rosters: Sequence[Roster], size: int) -> None:
         """Make the plans of the coming round for stacks of this size; those that nobody asked for
@@ -56,7 +56,7 @@ class RowTables:
                 plan = self._plans[roster.key(members)] = roster.plan(members)
                 plan.lay_out()
 
-    def plan(self, roster: Roster, members: Sequence[int]) -> Plan:
+    def plan(self, roster: Roster, members: Sequence[int]) -> StackPlan:
         """The plan of some clients, laid out or new; it is theirs alone."""
         plan = self._plans.pop(roster.key(members), None)
         return roster.plan(members) if plan is None else plan
@@ -159,7 +159,7 @@ class Job:
         phases, origins, sizes = self.phases, self.origins, self.sizes
         return Roster(self.method, phases, self.purpose, origins, sizes, self.device)
 
-    def plan(self, members: Sequence[int]) -> Plan:
+    def plan(self, members: Sequence[int]) -> StackPlan:
         """What a stack of the clients does, whatever it was sent."""
         key = tuple(members)
         if key not in self._plans:
@@ -167,7 +167,7 @@ class Job:
         return self._plans[key]
 
     @cached_property
-    def _plans(self) -> dict[tuple[int, ...], Plan]:
+    def _plans(self) -> dict[tuple[int, ...], StackPlan]:
         return {}
 
     @cached_property

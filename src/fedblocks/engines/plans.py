@@ -27,7 +27,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StackPlan:
     """What the clients of a stack do, in its order; computed when it is first needed."""
 
     batches: Sequence[Sequence[Sequence[Positions]]]  # of each client, phase by phase
@@ -90,10 +90,10 @@ class Roster:
         order = np.argsort(-self.sizes, kind="stable").tolist()
         return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def plan(self, members: Sequence[int]) -> Plan:
+    def plan(self, members: Sequence[int]) -> StackPlan:
         own = [self.batches(m) for m in members]
         origins = [self.origins[m] for m in members]
-        return Plan(own, origins, self.purpose, self.device, self.method.net.dtype)
+        return StackPlan(own, origins, self.purpose, self.device, self.method.net.dtype)
 
     def key(self, members: Sequence[int]) -> Hashable:
         """What a plan depends on; whoever keeps plans must keep the method, too."""

@@ -14,7 +14,7 @@ from fedblocks.core.phases import Batch, Loss, Phase
 from fedblocks.core.trees import Tree, copy, leaves
 from fedblocks.engines.batching import Draw, Positions, batches
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.plans import Origin, Plan
+from fedblocks.engines.plans import Origin, StackPlan
 from fedblocks.engines.round import Engine
 
 
@@ -105,10 +105,10 @@ class CastJob(Job):
     def origins(self) -> list[Origin]:
         return [(self.seed, self.cohort.round, self.cast.get(i, i)) for i in self.ids]
 
-    def plan(self, members: Sequence[int]) -> Plan:
+    def plan(self, members: Sequence[int]) -> StackPlan:
         own = [self.batches[m] for m in members]
         origins = [self.origins[m] for m in members]
-        return Plan(own, origins, self.purpose, self.device, self.method.net.dtype)
+        return StackPlan(own, origins, self.purpose, self.device, self.method.net.dtype)
 
 
 def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job], Job]:
