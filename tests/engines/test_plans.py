@@ -17,7 +17,7 @@ from fedblocks.core.trees import leaves
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, fetch_bytes, report_of
 from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.plans import StackPlan, Roster
+from fedblocks.engines.plans import Roster, StackPlan
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised

@@ -22,7 +22,7 @@ from fedblocks.core.trees import map_leaves
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Positions
-from fedblocks.engines.plans import Origin, StackPlan, Roster
+from fedblocks.engines.plans import Origin, Roster, StackPlan
 
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
