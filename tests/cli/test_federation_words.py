@@ -97,12 +97,12 @@ def test_a_new_run_on_a_server_goes_to_the_folder_that_is_named(
 
 
 def test_a_simulation_gets_its_cores(fedblocks: Any, heard: list[Any]) -> None:
-    words = ("--nodes", "3", "--cpus", "0.5", "--gpus", "0.25", "--address", "a", "--deadline", "9")
+    words = ("--nodes", "3", "--cpus", "2", "--gpus", "0.25", "--address", "a", "--deadline", "9")
     done = fedblocks("federation", "simulate", "digits-fedavg", *words)
     assert done.code == 0 and "report: " in done.out
     _, (_, (_, _, notes), _), (name, values, named) = heard
     assert notes == ["engine flower: 3 nodes on Ray"] and (name, values[1]) == ("simulate", 3)
-    assert (named["cpus"], named["gpus"], named["address"]) == (0.5, 0.25, "a")
+    assert (named["cpus"], named["gpus"], named["address"]) == (2, 0.25, "a")
     assert named["choices"] == {"seconds": 9.0, "patience": 120.0}
 
 

@@ -128,6 +128,41 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
     assert actual and all(program is None for program in actual)
 
 
+def test_a_step_that_cannot_be_repeated_is_written_down_in_one_round_and_not_again(
+    monkeypatch,
+) -> None:
+    def make() -> nn.Module:
+        rows = EXAMPLES["fedavg"]().experiment().data.x[0].numel()
+        return nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, rows)), Last(rows))
+
+    class Last(nn.Module):
+        def __init__(self, rows: int) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(rows, 10, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x)[0][:, -1]
+
+    written: list[int] = []
+    enter = Recorder.__enter__
+    monkeypatch.setattr(Recorder, "__enter__", lambda self: (written.append(1), enter(self))[1])
+    example = EXAMPLES["fedavg"]().experiment()
+    net = Net.of(make, dtype=torch.float32)
+    method = METHODS["fedavg"](net, batch_size=4, epochs=2)
+    data = replace(example.data, x=example.data.x.float())
+    experiment, engine = replace(example, methods={"all": method}, data=data), Sequential(worth=0)
+    state, rounds = experiment.start(), []
+    for _ in range(3):
+        state, _ = run_round(experiment, state, [0, 1], engine)
+        rounds.append(len(written))
+    (replayed,) = engine.known.values()
+    assert rounds[0] > 0 and rounds[1:] == rounds[:1] * 2
+    assert replayed.unrepeatable == {*replayed.seen} and rounds[0] == len(replayed.seen)
+    replayed._begin(99)
+    replayed._begin(100)  # a round in which nobody had such steps: they are forgotten
+    assert replayed.unrepeatable == set() and replayed.kinds == {}
+
+
 def test_a_recorded_program_does_to_other_tensors_what_it_did_to_the_first() -> None:
     weight, x = torch.randn(3, 4), torch.randn(2, 4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,7 +127,7 @@ def test_a_federation_on_this_machine_is_not_started_twice_in_one_folder(
     play = {
         "local": lambda: federation.local(path, 2, TERMS, print, print),
         "simulate": lambda: simulation.simulate(
-            path, 2, TERMS, print, print, cpus=1.0, gpus=0.0, address=None
+            path, 2, TERMS, print, print, cpus=1, gpus=0.0, address=None
         ),
     }
     with (
@@ -302,24 +303,42 @@ def test_a_machine_says_where_its_server_is_and_that_it_stops(
     assert group[1] == node / "logs" and command[-1] == str(node)
 
 
-def test_a_simulation_starts_one_process_with_all_it_needs(
+def test_a_simulation_starts_a_superlink_without_a_gateway_and_hands_it_the_job(
     path: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[Any] = []
+
+    def ask(folder: Path, *words: str) -> dict[str, str]:
+        asked.append((folder, *words))
+        return {"run-id": "17"}
+
     monkeypatch.setattr(simulation, "need_ray", lambda: None)
-    monkeypatch.setattr(
-        simulation, "watch", lambda path, on_round, on_note, tend, command: (tend(), path)[1]
-    )
+    monkeypatch.setattr(simulation, "watch", lambda path, *others: path)
+    monkeypatch.setattr(simulation.launch, "healthy", lambda host, folder: True)
+    monkeypatch.setattr(simulation.launch, "ask", ask)
     note = lambda note: said.append(note.text)
-    options = {"cpus": 0.5, "gpus": 0.25, "address": "there"}
+    options = {"cpus": 2, "gpus": 0.25, "address": "there"}
     ended = simulation.simulate(path, 2, TERMS, lambda done: None, note, **options)  # type: ignore[arg-type]
     assert ended == path and said == ["starting Ray and 2 nodes"]
-    _, (name, command), _ = started
-    asked = simulation.Resources.model_validate_json(command[-1])
+    group, (first, command), (second, _), _ = started
+    assert (first, command[-2:], second) == (
+        "superlink",
+        ["--insecure", "--simulation"],
+        "superexec",
+    )
+    assert group[2][simulation.RAY_ADDRESS] == "there"
     server = path / "federation" / "server"
-    assert name == simulation.PROCESS and asked.server == str(server)
-    assert (asked.cpus, asked.gpus, asked.address, asked.nodes) == (0.5, 0.25, "there", 2)
-    job = federation.load_job(server, asked.job).job
-    assert (job.folder, job.seconds, job.patience) == (str(path), 9.0, 8.0)
+    ((folder, word, app, option, settings),) = asked
+    assert (folder, word, option) == (server, "run", "--federation-config")
+    told = dict(pair.split("=") for pair in settings.split())
+    assert (told["num-supernodes"], told["client-resources-num-cpus"]) == ("2", "2")
+    assert told["client-resources-num-gpus"] == "0.25"
+    record = federation.load_job(server, Path(app).name)
+    assert (record.flower_run, record.job.folder) == ("17", str(path))
+    assert (record.job.seconds, record.job.patience) == (9.0, 8.0)
+    flower = tomllib.loads((Path(app) / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert flower["config"] == {"job": record.name, "server": str(server)}
+    assert flower["components"]["clientapp"] == "fedblocks.flower.ray_app:client_app"
 
 
 def test_a_simulation_without_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

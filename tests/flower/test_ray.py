@@ -56,7 +56,7 @@ def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
         {"seconds": 60.0, "patience": 60.0},
         lambda done: rounds.append(done.round),
         lambda note: None,
-        cpus=1.0,
+        cpus=1,
         gpus=0.0,
         address=None,
     )

@@ -104,7 +104,7 @@ def simulate(
     nodes: Annotated[
         int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")
     ] = 2,
-    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="CPU cores of each node.")] = 1.0,
+    cpus: Annotated[int, typer.Option("--cpus", min=1, help="CPU cores of each node.")] = 1,
     gpus: Annotated[
         float, typer.Option("--gpus", min=0.0, help="GPUs of each node; with 0.25 four share one.")
     ] = 0.0,

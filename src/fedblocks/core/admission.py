@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class Examination:
     checks: list[UploadCheck]
     ids: Tensor  # [clients]
     passed: Tensor  # [checks, clients]
+    whole: Examination | None = None  # that this is a part of: asked first, once for all parts
 
     @staticmethod
     def of(checks: list[UploadCheck], ids: Tensor) -> Examination:
@@ -56,6 +58,10 @@ class Examination:
 
     def is_clean(self) -> bool:
         """Whether everybody passed everything; waits for the device."""
+        return (self.whole is not None and self.whole._all_passed) or self._all_passed
+
+    @cached_property
+    def _all_passed(self) -> bool:
         return bool(self.passed.all())
 
     def judge(self) -> tuple[Tensor, list[Refusal]]:

@@ -11,7 +11,6 @@ from torch import Tensor
 from fedblocks.core.blocks import (
     NOT_ON_THE_SERVER,
     Block,
-    Federated,
     Fresh,
     Frozen,
     Generated,
@@ -230,11 +229,11 @@ def sent_copies(slots: Params, read: Read) -> Params:
 
 def _selected(value: Tensor, slots: Tensor) -> Tensor:
     """Views where every client gets the same, so that a cohort costs no copies."""
-    count = value.shape[0]
+    count, clients = value.shape[0], slots.shape[0]
     if slots.dim() == 1 and count == 1:
-        return value.expand(len(slots), *value.shape[1:])
+        return value.expand(clients, *value.shape[1:])
     if slots.stride(0) == 0 and slots.shape[-1] == count:
-        return value.expand(len(slots), *value.shape)
+        return value.expand(clients, *value.shape)
     return value[slots]
 
 
@@ -248,11 +247,11 @@ def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
 
 
 def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
-    """The size of one slot of every block that travels."""
+    """The size of one slot of every pool that travels on request."""
     skip = method.statistics == "local"
-    layout = method.blocks()
-    federated = {name: block for name, block in layout.items() if isinstance(block, Federated)}
-    own = {name: state.server[server_name(name, block)] for name, block in federated.items()}
+    layout = method.blocks().items()
+    asked = {name: b for name, b in layout if isinstance(b, Pool) and b.on_request}
+    own = {name: state.server[server_name(name, block)] for name, block in asked.items()}
     return {name: count_bytes(slots, skip, _rows(slots)) for name, slots in own.items()}
 
 

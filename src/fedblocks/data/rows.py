@@ -83,6 +83,11 @@ class Rows:
         """How many rows each client holds."""
         return np.diff(self.offsets)
 
+    def sizes_of(self, clients: Sequence[int]) -> Ints:
+        """How many rows each of these clients holds."""
+        chosen = np.asarray(clients, dtype=np.int64)
+        return self.offsets[chosen + 1] - self.offsets[chosen]
+
     @property
     def owners(self) -> Ints:
         """The client of each entry of `index`."""

@@ -14,6 +14,7 @@ from fedblocks.core.client import Step
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import generator
+from fedblocks.engines.devices import send
 
 Positions = npt.NDArray[np.int64]
 
@@ -104,7 +105,7 @@ def steps_of_stack(by_client: Sequence[Sequence[Positions]], device: torch.devic
             "clients of a stack must be sorted by their number of batches, longest first"
         )
     table = _table(by_client, counts)
-    index = torch.from_numpy(table).to(device)
+    index = send(torch.from_numpy(table), device)
     active = [sum(count > s for count in counts) for s in range(counts[0])]
     full = [bool((table[s, :a] >= 0).all()) for s, a in enumerate(active)]
     return [Step(index[s, :a], full[s], a) for s, a in enumerate(active)]

@@ -4,7 +4,7 @@ reduce, conclude.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,8 @@ from fedblocks.core.state import State
 from fedblocks.core.trees import map_leaves, unbind
 from fedblocks.core.uploads import Uploads, private_of, uploads_of
 from fedblocks.engines.job import Job, Trained
+
+Bytes = dict[str, Tensor]  # block -> [clients]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,7 @@ class ClientResults:
     job: Job
     trained: Trained
     uploads: Uploads
-    bytes_up: dict[str, Tensor]  # block -> [clients]
+    bytes_up: Bytes
     private: Blocks  # [clients, ...]
 
     @staticmethod
@@ -128,6 +130,27 @@ def report_of(results: Results, refusals: list[Refusal]) -> Report:
         for view, counts in own.trained.counts.items():
             report.counts.setdefault(view, {}).update(counts_by_client(counts, ids))
     return report
+
+
+def fetch_bytes(lanes: Sequence[Results]) -> list[Results]:
+    """The same with all counted bytes on the host: a GPU is asked once, not for each lane and
+    block.
+    """
+    own = [result for results in lanes for result in results.values()]
+    tables = [table for one in own for table in (one.trained.bytes_down, one.bytes_up)]
+    sizes = [values for table in tables for values in table.values()]
+    if not sizes:
+        return [*lanes]
+    pieces = iter(torch.split(torch.cat(sizes).cpu(), [len(values) for values in sizes]))
+    on_host = iter([{name: next(pieces) for name in table} for table in tables])
+    return [
+        {group: _with_bytes(one, next(on_host), next(on_host)) for group, one in results.items()}
+        for results in lanes
+    ]
+
+
+def _with_bytes(own: ClientResults, down: Bytes, up: Bytes) -> ClientResults:
+    return replace(own, trained=replace(own.trained, bytes_down=down), bytes_up=up)
 
 
 def add_bytes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import Tensor
 
 from fedblocks.core.errors import UserError
 
@@ -29,3 +30,10 @@ def find_device(name: str) -> torch.device:
     if device.index is not None:
         torch.cuda.set_device(device)
     return device
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device; to a GPU without waiting for what is queued there."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)

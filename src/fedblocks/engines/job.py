@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,15 +17,13 @@ from fedblocks.core.client import ClientStack, Each, RowSource
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
-from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, Download, request
 from fedblocks.core.trees import map_leaves
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
-from fedblocks.engines.batching import Draw, Positions, batches
+from fedblocks.engines.batching import Positions
+from fedblocks.engines.plans import Origin, Roster, StackPlan
 
-# the seed of a run, its round, and a client's number in it: what its randomness depends on
-Origin = tuple[int, int, int]
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
 # view -> [clients, 3 + measured]: right labels, scored labels, sum of losses, and each metric that
@@ -39,13 +37,29 @@ COURSES = {"train": "phases", "adapt": "adaptation", "join": "joining"}
 
 class RowTables:
     """Tables of some clients' rows, kept from round to round: the same clients have the
-    same rows.
+    same rows. And plans for the next round.
     """
 
     def __init__(self) -> None:
         self._of_one = lru_cache(maxsize=256)(_pad)
         self._of_several = lru_cache(maxsize=8)(_pad)
         self._read: dict[tuple[int, ...], Federation] = {}  # of one stack of clients at most
+        self._plans: dict[Hashable, StackPlan] = {}
+
+    def lay_out(self, rosters: Sequence[Roster], size: int) -> None:
+        """Make the plans of the coming round for stacks of this size; those that nobody asked for
+        are forgotten.
+        """
+        self._plans.clear()
+        for roster in rosters:
+            for members in roster.stacks(size):
+                plan = self._plans[roster.key(members)] = roster.plan(members)
+                plan.lay_out()
+
+    def plan(self, roster: Roster, members: Sequence[int]) -> StackPlan:
+        """The plan of some clients, laid out or new; it is theirs alone."""
+        plan = self._plans.pop(roster.key(members), None)
+        return roster.plan(members) if plan is None else plan
 
     def pad(
         self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype
@@ -104,7 +118,7 @@ class Job:
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        return np.array([len(self.data.train[i]) for i in self.ids], dtype=np.int64)
+        return self.data.train.sizes_of(self.ids)
 
     def held(self, members: Sequence[int]) -> tuple[Federation, list[int]]:
         """The data of some clients, and their numbers in them: what is in a file is read now."""
@@ -138,7 +152,23 @@ class Job:
     @cached_property
     def batches(self) -> list[list[list[Positions]]]:
         """Every client's batches, phase by phase."""
-        return [self._batches(member) for member in range(len(self.ids))]
+        return [self.roster.batches(member) for member in range(len(self.ids))]
+
+    @cached_property
+    def roster(self) -> Roster:
+        phases, origins, sizes = self.phases, self.origins, self.sizes
+        return Roster(self.method, phases, self.purpose, origins, sizes, self.device)
+
+    def plan(self, members: Sequence[int]) -> StackPlan:
+        """What a stack of the clients does, whatever it was sent."""
+        key = tuple(members)
+        if key not in self._plans:
+            self._plans[key] = self.tables.plan(self.roster, members)
+        return self._plans[key]
+
+    @cached_property
+    def _plans(self) -> dict[tuple[int, ...], StackPlan]:
+        return {}
 
     @cached_property
     def origins(self) -> list[Origin]:
@@ -163,14 +193,6 @@ class Job:
     def requested(self, wanted: Mapping[str, Tensor], local: ClientStack) -> Blocks:
         """The second download of some clients, by what each `wants`."""
         return {name: request(slots, wanted[name]) for name, slots in self.sent.on_request.items()}
-
-    def _batches(self, member: int) -> list[list[Positions]]:
-        draw = Draw(*self.origins[member], self.purpose)
-        count = int(self.sizes[member])
-        return [
-            batches(self.method, phase, number, count, draw)
-            for number, phase in enumerate(self.phases)
-        ]
 
     def one(self, member: int) -> ClientStack:
         """One client, its data as they are."""
@@ -211,21 +233,15 @@ class Job:
         pad, dtype = self.tables.pad, self.method.net.dtype
         rows, sizes = pad(data.train, ids, self.device, dtype)
         validation, validation_sizes = pad(data.validation, ids, self.device, dtype)
-        noise = [
-            derive(seed, round, i, self.purpose, "noise")
-            for seed, round, i in (self.origins[m] for m in members)
-        ]
-        keys = torch.tensor(noise, device=self.device)
-        counts = [sum(map(len, self.batches[m])) for m in members]
-        steps = torch.tensor(counts, device=self.device, dtype=sizes.dtype)
+        plan = self.plan(members)
         return {
             "rows": shape(rows),
             "size": shape(sizes),
             "validation_rows": shape(validation),
             "validation_size": shape(validation_sizes),
             "id": shape(self.cohort.ids[where]),
-            "key": shape(keys),
-            "steps": shape(steps),
+            "key": shape(plan.keys),
+            "steps": shape(plan.counts),
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
             **map_leaves(lambda values: shape(values[where]), self.own_numbers),
         }

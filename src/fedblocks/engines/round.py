@@ -22,10 +22,11 @@ from fedblocks.core.state import State, initial_state
 from fedblocks.core.structure import check_structure
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
-from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
 from fedblocks.engines.failures import first_error
 from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
+from fedblocks.engines.plans import Roster
+from fedblocks.engines.vectorised import lay_out
 
 
 class Engine(Protocol):
@@ -141,7 +142,7 @@ class Experiment:
     ) -> Job:
         method = self.methods[group]
         cohort = self.cohort(clients, state.round)
-        return Job(
+        job = Job(
             method=method,
             phases=phases,
             cohort=cohort,
@@ -153,24 +154,21 @@ class Experiment:
             purpose=purpose,
             tables=self.tables,
         )
+        vars(job)["ids"] = [*clients]  # a GPU need not be asked for what it was told
+        return job
 
     def training_job(self, group: str, clients: Sequence[int], state: State) -> Job:
         """What the clients of a group do in the next round."""
         return self.job(group, clients, state, self.methods[group].phases(), True, "train")
 
-    def prefetch_batches(self, clients: Sequence[int], round: int) -> None:
-        """Draw the batches of a coming round, which costs nothing while a GPU is busy
-        with the one before.
-        """
-        if self.data.device.type != "cuda":
-            return
+    def rosters(self, clients: Sequence[int], round: int) -> dict[str, Roster]:
+        """Who will train in a round, by group."""
+        device, rosters = self.data.device, {}
         for group, ids in self.members(clients).items():
-            method = self.methods[group]
-            for number, phase in enumerate(method.phases()):
-                for client in ids:
-                    count = len(self.data.train[client])
-                    draw = Draw(self.seed, round, client, "train")
-                    batches(method, phase, number, count, draw)
+            method, sizes = self.methods[group], self.data.train.sizes_of(ids)
+            origins = [(self.seed, round, i) for i in ids]
+            rosters[group] = Roster(method, method.phases(), "train", origins, sizes, device)
+        return rosters
 
 
 def _check_schedules(method: Method) -> None:
@@ -218,7 +216,7 @@ def run_round(
     end = experiment.methods, state, results, experiment.share
     pays = speculation.pays_on(experiment.data.device)
     speculated = speculation.speculate(*end) if pays else None
-    experiment.prefetch_batches(coming, state.round + 1)
+    lay_out(experiment.tables, [*experiment.rosters(coming, state.round + 1).values()], engine)
     return close_round(*end) if speculated is None else speculated.settle(*end)
 
 

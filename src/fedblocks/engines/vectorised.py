@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -18,10 +17,11 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import concatenate, is_repeated, map_leaves, take
-from fedblocks.engines.batching import steps_of_stack
+from fedblocks.engines import speculation
 from fedblocks.engines.cuda_graphs import Captured
-from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
 from fedblocks.engines.local_work import evaluate_locally, train_locally
+from fedblocks.engines.plans import Roster
 from fedblocks.engines.scoring import EvalChunk, chunks_of
 
 
@@ -46,7 +46,7 @@ class Vectorised:
         """Local training of the whole cohort; `score` names a part of the data to try
         the trained models on.
         """
-        stacks = _stacks(job, self.chunk)
+        stacks = job.roster.stacks(self.chunk)
         runner = self.runner(job)
         ends: list[Trained] = []
         for members in stacks:
@@ -63,7 +63,7 @@ class Vectorised:
 
     def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
         """Every view of every client's model on parts of its data, after one adaptation."""
-        stacks = _stacks(job, self.chunk)
+        stacks = job.roster.stacks(self.chunk)
         runner = self.runner(job)
         ends: list[Evaluated] = []
         for members in stacks:
@@ -74,12 +74,15 @@ class Vectorised:
         return Evaluated(_join([end.counts for end in ends], back), portraits)
 
 
-def _stacks(job: Job, size: int) -> list[list[int]]:
-    """Clients of like size together, longest first, so that little is padded and steps
-    end one client after another.
-    """
-    order = np.argsort(-job.sizes, kind="stable").tolist()
-    return [order[start : start + size] for start in range(0, len(order), size)]
+def lay_out(tables: RowTables, rosters: Sequence[Roster], engine: object) -> None:
+    """Plan a coming round, which costs nothing while a GPU is busy with the one before."""
+    if not all(speculation.pays_on(roster.device) for roster in rosters):
+        return
+    if isinstance(engine, Vectorised):
+        tables.lay_out(rosters, engine.chunk)
+    else:
+        for roster in rosters:
+            roster.draw()
 
 
 def _back(stacks: Sequence[Sequence[int]], device: torch.device) -> Tensor | None:
@@ -102,11 +105,10 @@ def _stack(
     if members != list(range(len(job.ids))):
         where = torch.as_tensor(members, device=job.device)
         blocks = map_leaves(lambda value: _rows(value, where), blocks)
-    by_phase = zip(*(job.batches[member] for member in members), strict=True)
     local = job.several(members, vmap)
     if isinstance(runner, Captured):
         local = replace(local, caller=runner.hook)
-    return local, blocks, [steps_of_stack(batches, job.device) for batches in by_phase]
+    return local, blocks, job.plan(members).orders
 
 
 def _rows(value: Tensor, where: Tensor) -> Tensor:

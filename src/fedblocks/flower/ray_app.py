@@ -1,55 +1,42 @@
-"""The process that Flower's simulation runs in."""
+"""Both apps of a federation that Flower simulates; they find its folder and their job in what the
+run was started with.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
 
-from fedblocks.flower.client.app import Sides, client_app
+from fedblocks.flower.client import app
 from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts.setup import node_name
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import load_job
-from fedblocks.flower.simulation import Resources
-from fedblocks.flower.wire.run_spec import RunSpec
 
 
 @cache  # a worker of Ray serves many messages, and loads data and nets once
-def _sides(folder: Path, spec_json: str) -> Sides:
-    spec = RunSpec.model_validate_json(spec_json)
+def _sides(server: Path, job: str, node: str) -> app.Sides:
+    spec = load_job(server, job).job.spec
     torch.set_num_threads(spec.threads or 1)
-    return sides_at(folder, spec)
+    return sides_at(server.parent / node, spec)
 
 
-def main(resources_json: str) -> None:
-    """Run a server and its nodes, each with the folder that it would have on a machine
-    of its own.
-    """
-    resources = Resources.model_validate_json(resources_json)
-    server = Path(resources.server)
-    spec_json = load_job(server, resources.job).job.spec.model_dump_json()
-
-    def sides_of(context: Context) -> Sides:
-        node = node_name(int(context.node_config["partition-id"]))
-        return _sides(server.parent / node, spec_json)
-
-    def serve(grid: Grid, context: Context) -> None:
-        service.serve(grid, server, resources.job)
-
-    server_app = ServerApp()
-    server_app.main()(serve)
-    run_simulation(server_app, client_app(sides_of), resources.nodes, "ray", _backend(resources))
+def _job_of(context: Context) -> tuple[Path, str]:
+    return Path(str(context.run_config["server"])), str(context.run_config["job"])
 
 
-def _backend(resources: Resources) -> dict[str, Any]:
-    cluster: dict[str, Any] = {} if resources.address is None else {"address": resources.address}
-    return {
-        "client_resources": {"num_cpus": resources.cpus, "num_gpus": resources.gpus},
-        "init_args": {"include_dashboard": False, "logging_level": "warning", **cluster},
-    }
+def _sides_of(context: Context) -> app.Sides:
+    return _sides(*_job_of(context), node_name(int(context.node_config["partition-id"])))
+
+
+def _serve(grid: Grid, context: Context) -> None:
+    service.serve(grid, *_job_of(context))
+
+
+client_app = app.client_app(_sides_of)
+server_app = ServerApp()
+server_app.main()(_serve)

@@ -11,10 +11,10 @@ import torch
 from fedblocks.core.client import ClientStack, Each
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Loss, Phase
-from fedblocks.core.random import derive
 from fedblocks.core.trees import Tree, copy, leaves
 from fedblocks.engines.batching import Draw, Positions, batches
 from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.plans import Origin, StackPlan
 from fedblocks.engines.round import Engine
 
 
@@ -90,31 +90,25 @@ class CastJob(Job):
     @cached_property
     def batches(self) -> list[list[list[Positions]]]:
         return [
-            self._batches_as(self.cast.get(i, i), int(n))
-            for i, n in zip(self.ids, self.sizes, strict=True)
+            self._batches_as(origin, int(n))
+            for origin, n in zip(self.origins, self.sizes, strict=True)
         ]
 
-    def _batches_as(self, client: int, count: int) -> list[list[Positions]]:
-        draw = Draw(self.seed, self.cohort.round, client, self.purpose)
+    def _batches_as(self, origin: Origin, count: int) -> list[list[Positions]]:
+        draw = Draw(*origin, self.purpose)
         return [
             batches(self.method, phase, 0 if self.phases_alike else number, count, draw)
             for number, phase in enumerate(self.phases)
         ]
 
-    def one(self, member: int) -> ClientStack:
-        local = super().one(member)
-        local.tensors["key"] = self._keys([member])[0]
-        return local
+    @cached_property
+    def origins(self) -> list[Origin]:
+        return [(self.seed, self.cohort.round, self.cast.get(i, i)) for i in self.ids]
 
-    def several(self, members: Sequence[int], each: Each) -> ClientStack:
-        local = super().several(members, each)
-        local.tensors["key"] = self._keys(members)
-        return local
-
-    def _keys(self, members: Sequence[int]) -> torch.Tensor:
-        who = [self.cast.get(self.ids[m], self.ids[m]) for m in members]
-        seed, round, purpose = self.seed, self.cohort.round, self.purpose
-        return torch.tensor([derive(seed, round, i, purpose, "noise") for i in who])
+    def plan(self, members: Sequence[int]) -> StackPlan:
+        own = [self.batches[m] for m in members]
+        origins = [self.origins[m] for m in members]
+        return StackPlan(own, origins, self.purpose, self.device, self.method.net.dtype)
 
 
 def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job], Job]:

@@ -17,8 +17,9 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Download, request
 from fedblocks.core.trees import concatenate, map_leaves, split, stack, take
 from fedblocks.data.federation import Federation
-from fedblocks.engines.job import Evaluated, Job, Origin, Rates, RowTables, Trained
+from fedblocks.engines.job import Evaluated, Job, Rates, RowTables, Trained
 from fedblocks.engines.lanes.numbers import differing_numbers, differing_options
+from fedblocks.engines.plans import Origin
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,7 +17,7 @@ from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.engines import speculation
-from fedblocks.engines.close_round import ClientResults, Report, close_round
+from fedblocks.engines.close_round import ClientResults, Report, close_round, fetch_bytes
 from fedblocks.engines.failures import FAILED, ClientFailures, describe
 from fedblocks.engines.job import Job, RowTables
 from fedblocks.engines.lanes.federations import merge_federations
@@ -30,8 +30,9 @@ from fedblocks.engines.lanes.joined import (
 )
 from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
+from fedblocks.engines.plans import join_rosters
 from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_job
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.vectorised import Vectorised, lay_out
 
 Result = TypeVar("Result")
 DECIDES = "data-dependent control flow"  # what vmap says of Python's `if` on a client's number
@@ -97,11 +98,15 @@ class Lanes:
         ]
         device = self.experiments[0].data.device
         speculated = speculate_lanes(ends) if speculation.pays_on(device) else [None] * len(ends)
-        for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
-            experiment.prefetch_batches(ids, state.round + 1)
+        self._lay_out(states, coming, engine)
+        fetched = fetch_bytes(results)
         closed = [
-            close_round(*end) if own is None else own.settle(*end)
-            for end, own in zip(ends, speculated, strict=True)
+            close_round(methods, state, own, share)
+            if early is None
+            else early.settle(methods, state, own, share)
+            for (methods, state, _, share), own, early in zip(
+                ends, fetched, speculated, strict=True
+            )
         ]
         return [
             (state, replace(report, refusals=[*report.refusals, *own]))
@@ -166,6 +171,21 @@ class Lanes:
                 gone = [{refusal.client for refusal in own} for own in absent]
                 left = [[i for i in ids if i not in gone[lane]] for lane, ids in enumerate(clients)]
                 jobs = jobs_for([ids if lane in lanes else [] for lane, ids in enumerate(left)])
+
+    def _lay_out(
+        self, states: Sequence[State], coming: Sequence[Sequence[int]], engine: Engine
+    ) -> None:
+        """Plan the coming round of all lanes, as the jobs of one stack where they will be."""
+        lanes = [
+            experiment.rosters(ids, state.round + 1)
+            for experiment, state, ids in zip(self.experiments, states, coming, strict=False)
+        ]
+        if len(lanes) > 1 and isinstance(engine, Vectorised) and not self.apart:
+            own = [[lane[group] for lane in lanes if group in lane] for group in lanes[0]]
+            lay_out(self.ground.tables, [join_rosters(rosters) for rosters in own], engine)
+            return
+        for experiment, rosters in zip(self.experiments, lanes, strict=False):
+            lay_out(experiment.tables, [*rosters.values()], engine)
 
     def _evaluation_jobs(
         self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]], joining: bool

@@ -133,7 +133,7 @@ def _examine_lanes(results: Sequence[ClientResults], uploads: Uploads) -> list[E
     clients = [len(own.job.ids) for own in results]
     whole = examine(uploads, concatenate([own.private for own in results]), ids, limits)
     lanes = zip(torch.split(whole.ids, clients), torch.split(whole.passed, clients, 1), strict=True)
-    return [Examination(whole.checks, *lane) for lane in lanes]
+    return [Examination(whole.checks, *lane, whole) for lane in lanes]
 
 
 def _split_lanes(after: State, states: Sequence[State]) -> list[State]:

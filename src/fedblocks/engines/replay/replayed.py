@@ -47,6 +47,8 @@ class Replayed:
     arena: Arena = field(default_factory=dict)
     # None: cannot be repeated
     programs: dict[Signature, Trusted | None] = field(default_factory=dict)
+    # by their operations, whatever the round: they are not written down again
+    unrepeatable: set[Signature] = field(default_factory=set)
 
     def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         if not order:
@@ -91,15 +93,16 @@ class Replayed:
             for signature, trusted in self.programs.items()
             if trusted is not None
         }
+        self.unrepeatable &= {*self.seen}  # a learning rate that changes makes new ones every round
         self.round, self.seen, self.drafts, self.programs = round, Counter(), {}, {}
-        used = {kind for kind, _, _ in self.before}
+        used = {kind for kind, _, _ in (*self.before, *self.unrepeatable)}
         self.kinds = {about: kind for about, kind in self.kinds.items() if kind in used}
 
     def _plain(self, signature: Signature, visit: _Visit, place: int) -> None:
         """A step as it is; written down unless that is known to be of no use."""
         self.seen[signature] += 1
         rare = self.seen[signature] <= self.worth and signature not in self.before
-        if signature in self.programs or rare:
+        if rare or signature in self.programs or signature in self.unrepeatable:
             visit.step(place)
             return
         with Recorder(visit.inputs(place)) as recorder:
@@ -111,6 +114,7 @@ class Replayed:
         known, draft = self.before.pop(signature, None), self.drafts.pop(signature, None)
         if program is None:
             self.programs[signature] = None
+            self.unrepeatable.add(signature)
         elif known is not None and program.same_as(known.program):
             known.lasting = True
             self.programs[signature] = known

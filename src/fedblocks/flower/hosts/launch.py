@@ -105,6 +105,13 @@ def ask(folder: Path, *words: str) -> dict[str, Any]:
     return answer
 
 
+def log_of(folder: Path, number: str) -> str:
+    """Return what an app said so far, by the number that Flower gave its run."""
+    command = ["flwr", "log", number, "--show"]
+    variables = {**os.environ, **environment(folder)}
+    return subprocess.run(command, env=variables, capture_output=True, text=True).stdout
+
+
 def free_port() -> int:
     """Return a port of this machine that nobody uses."""
     with socket.socket() as probe:

@@ -28,6 +28,7 @@ from fedblocks.flower.server.jobs import (
 from fedblocks.runs.storage.folder import RunFolder
 
 Tell = Callable[[str], None]
+APP = "fedblocks.flower.deploy"
 LOOK = 15.0  # seconds between two questions to Flower about jobs that have not begun
 MOST = 3  # times that a job is submitted whose app never begins
 OVER = ("finished", "unknown")  # what Flower says then
@@ -43,19 +44,24 @@ def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHos
     enrolled clients in.
     """
     host = ServerHost.read(folder)
-    for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
-        launch.refuse_used(address, port)
-    launch.connect(host, folder)
+    launch.refuse_used(host.bind, host.port)
     tell("starting the server")
-    processes.start("superlink", launch.superlink(host, folder))
-    launch.until(lambda: launch.healthy(host, folder), READY, processes.check, "the SuperLink")
-    seldom = {launch.POLL: "1"}  # runs are not started every second
-    processes.start("superexec", launch.superexec(host, folder), **seldom)
+    start_superlink(processes, host, folder)
     gateway = [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)]
     processes.start("gateway", gateway)
     enrol(host, folder, tell)
     launch.until(lambda: launch.is_open(host), READY, processes.check, "the gateway")
     return host
+
+
+def start_superlink(processes: ProcessGroup, host: ServerHost, folder: Path, *options: str) -> None:
+    """Start the SuperLink, with further options of its own, and the process that starts apps."""
+    launch.refuse_used("127.0.0.1", host.inner_port)
+    launch.connect(host, folder)
+    processes.start("superlink", [*launch.superlink(host, folder), *options])
+    launch.until(lambda: launch.healthy(host, folder), READY, processes.check, "the SuperLink")
+    seldom = {launch.POLL: "1"}  # runs are not started every second
+    processes.start("superexec", launch.superexec(host, folder), **seldom)
 
 
 def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
@@ -144,7 +150,7 @@ def submit(server: Path, job: ServerJob) -> JobRecord:
 
 def _start(server: Path, record: JobRecord) -> JobRecord:
     """Hand a job to Flower, for the first time or again."""
-    app = write_app(server / "jobs" / record.name, record.name)
+    app = write_app(server / "jobs" / record.name, APP, job=record.name)
     # its app may begin at once
     update_job(server, record.name, status="submitted", submissions=record.submissions + 1)
     try:

@@ -22,7 +22,6 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.storage.folder import write_atomically
 
-MODULE = "fedblocks.flower.deploy"
 Status = Literal["submitted", "running", "finished", "failed", "stopped"]
 
 
@@ -191,9 +190,9 @@ def command_for(server: Path, folder: str | Path) -> str:
     return f"fedblocks federation {kind} {folder}"
 
 
-def write_app(folder: Path, job: str) -> Path:
-    """Write the app that Flower is given: a file that names functions of this package;
-    clients never ask for it.
+def write_app(folder: Path, module: str, **settings: str) -> Path:
+    """Write the app that Flower is given: a file that names both apps of a module of this
+    package, and what they find in their context; clients on other machines never ask for it.
     """
     project = {
         "name": "fedblocks-run",
@@ -201,8 +200,8 @@ def write_app(folder: Path, job: str) -> Path:
         "description": "a fedblocks run",
         "dependencies": [],
     }
-    components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
-    app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}
+    components = {"serverapp": f"{module}:server_app", "clientapp": f"{module}:client_app"}
+    app = {"publisher": "fedblocks", "components": components, "config": settings}
     text = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
