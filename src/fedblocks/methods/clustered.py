@@ -132,7 +132,7 @@ class Clustered(Method):
             return server
         upload = uploads["clusters"]
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        old = home[cohort.ids].clamp(min=0)  # [clients]
+        old = home[cohort.ids]  # [clients]; -1: without data, and nobody asks for its change
         weights = {k: v for k, v in upload.copies.items() if not is_statistic(k)}
         changes = flat({k: v - before["clusters"][k][old] for k, v in weights.items()})
         home = self.split(home, cohort, changes, upload.weights.sum(1))

@@ -118,7 +118,7 @@ class ProductLoRA(RankedMethod):
         missed = mean
         if self.keep == "residual":
             missed = self.adapted.changes(_one({**server[DOWN], **server[UP]}))
-            missed = {path: value - missed[path].double() for path, value in mean.items()}
+            missed = {path: value - missed[path] for path, value in mean.items()}
         added = {k: (v + missed[k]).to(v.dtype) for k, v in before[DELTA].items()}
         return {**server, DELTA: added}
 
