@@ -94,7 +94,7 @@ class Clustered(Method):
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        return {"clusters": send_home(home, cohort, slots=int(home.max().clamp(min=0)) + 1)}
+        return {"clusters": send_home(home, cohort, slots=int(home.max()) + 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         home = blocks["membership"]["value"]
