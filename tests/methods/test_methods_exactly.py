@@ -321,5 +321,3 @@ def test_a_federation_of_one_has_no_peers_to_lean_on() -> None:
         state, _ = run_round(experiment, experiment.start(), [0], Sequential())
         tensors = [v for block in state.server.values() for v in block.values()]
         assert all(bool(torch.isfinite(value).all()) for value in tensors)
-
-
