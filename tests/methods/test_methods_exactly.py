@@ -26,6 +26,8 @@ from fedblocks.methods.fedamp import FedAMP, HeurFedAMP, mean_square_distance
 from fedblocks.methods.fedem import FedEM
 from fedblocks.methods.fedfomo import FedFomo
 from fedblocks.methods.fedmn import gates
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.pool import AS_PRINTED
 from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.methods.fedmn.router import Router, in_units_of, subset
 from fedblocks.methods.fedmn.warm_start import fit_head
@@ -321,3 +323,10 @@ def test_a_federation_of_one_has_no_peers_to_lean_on() -> None:
         state, _ = run_round(experiment, experiment.start(), [0], Sequential())
         tensors = [v for block in state.server.values() for v in block.values()]
         assert all(bool(torch.isfinite(value).all()) for value in tensors)
+
+
+def test_numbers_stored_before_an_option_came_are_those_of_its_printed_value() -> None:
+    """The temperature was there from the start: its value always says what was run."""
+    came_later = {"reading", "lr_scale", "router_start", "router_groups"}
+    assert FedMN.later_options.keys() == AS_PRINTED.keys() - {"temperature"} | came_later
+    assert all(FedMN.later_options[k] == v for k, v in AS_PRINTED.items() if k != "temperature")
