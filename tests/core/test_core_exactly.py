@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.admission import _are_finite
+from fedblocks.core.admission import _are_finite, examine
 from fedblocks.core.errors import DataError, alike
 from fedblocks.core.fields import Fields
 from fedblocks.core.frozen_hash import content_hash
@@ -19,12 +22,15 @@ from fedblocks.core.metrics import (
     f1_macro,
     f1_micro,
     keep_log_loss,
+    perplexity,
 )
 from fedblocks.core.modular_net import started_from
 from fedblocks.core.net import Net
+from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.core.samplers import TraceSampler
+from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Upload
 
 EXACT = {"rel": 0, "abs": 1e-14}
@@ -180,3 +186,51 @@ def test_fields_lie_side_by_side_and_large_whole_numbers_are_refused_on_both_sid
             fields.pack([torch.zeros(1, 2), torch.tensor([far])])
     for near in (2**24, -(2**24)):
         assert fields.pack([torch.zeros(1, 2), torch.tensor([near])])[0, 2].item() == near
+
+
+def test_a_perplexity_has_an_end() -> None:
+    losses = torch.tensor([800.0, 1000.0], dtype=torch.double)
+    assert perplexity(losses, torch.tensor([0, 1])) == math.exp(700)
+    assert perplexity(losses / 400, torch.tensor([0, 1])) == pytest.approx(math.exp(2.25))
+    assert math.isnan(perplexity(losses[:0], torch.tensor([])))
+
+
+def test_the_beginning_of_a_single_name_stands_for_it() -> None:
+    names = ["ifca", "clustered_by_what_they_have_learnt"]
+    assert alike("clust", names) == ["clustered_by_what_they_have_learnt"]
+
+
+def test_a_cohort_says_who_never_trains_by_whole_numbers() -> None:
+    whole = Cohort(torch.arange(3), torch.ones(3).double(), {}, 3, 0, 0)
+    assert whole.unseen.tolist() == [] and whole.unseen.dtype == torch.long
+    values = torch.ones(2, 3)
+    assert whole.mask_unseen(values, 0.0) is values and whole.without_unseen(values) is values
+    part = replace(whole, unseen=torch.tensor([1]))
+    assert part.mask_unseen(values, 0.0).tolist() == [[1.0, 0.0, 1.0]] * 2
+    assert part.without_unseen(torch.arange(3)).tolist() == [0, 2]
+    taken = part.take(torch.tensor([False, True, True]))
+    assert taken.ids.tolist() == [1, 2] and len(taken) == 2
+
+
+def test_who_sends_another_shape_has_not_passed_and_the_others_are_not_judged_by_it() -> None:
+    slots = {"model": {"w": torch.zeros(1, 2)}}
+    wrong = Upload(
+        "model", torch.arange(2), {"w": torch.zeros(2, 3)}, torch.ones(2, 1).double(), False,
+        Average(),
+    )  # fmt: skip
+    examination = examine({"model": wrong}, {}, torch.arange(2), None, slots)
+    assert examination.passed.tolist() == [[False, False]]
+    assert examination.passed.dtype == torch.bool and not examination.is_clean()
+    admitted, refusals = examination.judge()
+    assert admitted.tolist() == [False, False] and [one.client for one in refusals] == [0, 1]
+    nothing = examine({}, {}, torch.arange(2))
+    assert nothing.is_clean() and nothing.passed.dtype == torch.bool
+
+
+def test_steps_of_a_sequence_are_real_in_the_precision_of_the_net() -> None:
+    unrolled = SimpleNamespace(padding=None, net=SimpleNamespace(dtype=torch.float64))
+    steps = Unrolled.real_steps(unrolled, torch.zeros(2, 3), 3)  # type: ignore[arg-type]
+    assert steps.tolist() == [[1.0] * 3] * 2 and steps.dtype == torch.float64
+    unrolled.padding = 0
+    steps = Unrolled.real_steps(unrolled, torch.tensor([[5, 0]]), 2)  # type: ignore[arg-type]
+    assert steps.tolist() == [[1.0, 0.0]] and steps.dtype == torch.float64
