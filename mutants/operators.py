@@ -72,7 +72,7 @@ def condition(node: ast.AST) -> Changes:
 
 
 def names(node: ast.AST) -> Changes:
-    """`f(a, b)` becomes `f(b, a)`, `return a, b` `return b, a`: plain names; not in `min`, `max`."""
+    """`f(a, b)` becomes `f(b, a)`, `return a, b` `return b, a`: plain names; not `min`, `max`."""
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in ("min", "max"):
         yield from ((node, changed(node, args=items)) for items in _swapped(node.args))
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
