@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.losses import IGNORE
+from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.dirichlets import until_large_enough
+from fedblocks.data.partition import cut
+from fedblocks.data.rows import Rows
 from fedblocks.data.sets import realworld
+from fedblocks.data.targets import (
+    is_one_hot,
+    odd_targets,
+    remarks_on_targets,
+    spread_of_targets,
+)
 
 
 def test_activities_of_realworld_are_numbered_in_the_words_of_the_other_sets() -> None:
@@ -10,3 +29,72 @@ def test_activities_of_realworld_are_numbered_in_the_words_of_the_other_sets() -
         "walking", "upstairs", "downstairs", "sitting", "standing", "laying", "jumping", "running",
     )  # fmt: skip
     assert list(realworld.NAMES).index("climbingup") == realworld.ACTIVITIES.index("upstairs")
+
+
+def labels(y: list[list[float]] | list[int], **more: Any) -> Any:
+    """A federation's labels alone."""
+    values = torch.tensor(y)
+    task = more.pop("task", CLASSIFICATION)
+    return SimpleNamespace(y=values, task=task, classes=2, **more)
+
+
+def test_one_hot_labels_are_zeros_and_a_single_one() -> None:
+    assert is_one_hot(labels([[0, 1], [1, 0]]))
+    assert not is_one_hot(labels([[2, -1], [1, 0]]))  # rows add up to 1, too
+    assert not is_one_hot(labels([[1, 1], [1, 0]]))
+    assert not is_one_hot(labels([[1], [1]]))
+    assert not is_one_hot(labels([0, 1]))
+    assert not is_one_hot(labels([[0.0, 1.0]], task=Task("regression")))
+
+
+def test_targets_that_no_model_can_learn_are_told_apart() -> None:
+    inf, nan = float("inf"), float("nan")
+    odd, what, _ = odd_targets(labels([[1.0, inf], [nan, -inf]], task=Task("regression")))
+    assert odd.tolist() == [[False, True], [False, True]] and what == "targets are infinite"
+    odd, what, _ = odd_targets(labels([[1.0, 0.5], [nan, 0.0]], task=Task("multi-label")))
+    assert odd.tolist() == [[False, True], [False, False]] and "neither 0 nor 1" in what
+
+
+def test_targets_that_are_missing_are_counted_once_and_not_in_sequences() -> None:
+    assert remarks_on_targets(labels([0, IGNORE, 1])) == [
+        f"1 target is missing ({IGNORE}) and is not scored"
+    ]
+    nan = float("nan")
+    assert remarks_on_targets(labels([[nan, nan]], task=Task("regression"))) == [
+        "2 targets are missing (NaN) and are not scored"
+    ]
+    assert remarks_on_targets(labels([[0, IGNORE]])) == []
+    assert remarks_on_targets(labels([0, 1])) == []
+
+
+def test_means_and_deviations_of_targets_are_those_that_are_known() -> None:
+    nan = float("nan")
+    federation = labels([[1.0], [4.0], [nan], [nan]], task=Task("regression"))
+    spread = spread_of_targets(federation, Rows.of([np.array([0, 1, 2]), np.array([3])]))
+    assert spread == {"target_mean": [2.5, None], "target_std": [1.5, None]}
+
+
+def test_cuts_end_where_shares_end() -> None:
+    assert cut(np.array([0.25, 0.5, 0.25]), 8).tolist() == [2, 4, 2]
+    assert cut(np.array([1 / 3] * 3), 10).tolist() == [3, 3, 4]
+    assert cut(np.array([0.5, 0.25]), 8).tolist() == [4, 2]  # shares may leave something over
+
+
+def test_counts_are_drawn_until_everybody_has_enough() -> None:
+    """Two classes, two clients: the second client has 1, then 2, then 3 rows."""
+    draws = [np.array([[9, 1], [9, 0]]), np.array([[9, 1], [9, 1]]), np.array([[1, 1], [5, 2]])]
+    waiting = iter(draws)
+    assert until_large_enough(lambda: next(waiting), 2, 3) is draws[1]
+    assert until_large_enough(lambda: draws[0], 1, 1) is draws[0]
+    waiting = iter(draws)
+    with pytest.raises(DataError, match=r"no draw of 2 gave every client 3 rows \(best: 2\)"):
+        until_large_enough(lambda: next(waiting), 3, 2)
+
+
+def test_rows_of_a_client_can_be_written_to_and_leave_the_others_alone() -> None:
+    rows = Rows.of([np.array([4, 5]), np.array([6])])
+    rows[0][0] = 99
+    assert [own.tolist() for own in rows] == [[4, 5], [6]]
+    for client in (-1, 2):
+        with pytest.raises(IndexError, match=f"client {client} of 2"):
+            rows[client]

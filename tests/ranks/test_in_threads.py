@@ -53,7 +53,9 @@ def check_alike(ends: list[Any], ours: Path, theirs: Path) -> None:
     assert unlike(ours, theirs, CLOSE) == []
 
 
-@pytest.mark.parametrize("name", ["fedavg", "pfedmb", "fedmn", "ditto", "ifca", "scaffold", "modfl"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "pfedmb", "fedmn", "ditto", "ifca", "scaffold", "modfl", "pfedhn"]
+)
 def test_a_method_on_two_ranks_ends_where_one_process_ends(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,5 +147,3 @@ def test_who_chooses_a_net_for_the_digits_gets_no_other(change: str) -> None:
 def test_an_option_of_a_method_needs_no_prefix() -> None:
     assert digits._below_method("pfedmb", "branches =4") == "method.branches =4"
     assert digits._below_method("pfedmb", "rounds=4") == "rounds=4"
-
-
