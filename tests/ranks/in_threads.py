@@ -6,9 +6,8 @@ One thread runs at a time; in an exchange it lets the others go on until all hav
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -26,22 +25,22 @@ class Threads:
     """What `torch.distributed` does, between threads."""
 
     def __init__(self, count: int) -> None:
-        self.turn, self.all_here = threading.Lock(), threading.Barrier(count)
-        self.slots: list[Any] = [None] * count
-        self.letters: dict[tuple[int, int], SimpleQueue[Tensor]] = defaultdict(SimpleQueue)
-        self.own = threading.local()
+        self.count, self.own = count, threading.local()
+        self.turn = threading.Condition()
+        self.tables: dict[int, dict[int, Tensor]] = defaultdict(dict)  # exchange, rank -> value
+        self.letters: dict[tuple[int, int], deque[Tensor]] = defaultdict(deque)
+        self.gone: set[int] = set()
 
     def _everybody(self, value: Tensor) -> list[Tensor]:
         """What each rank has brought to an exchange."""
-        self.slots[self.own.rank] = value.clone()
-        self.turn.release()
-        try:
-            self.all_here.wait(PATIENCE)
-            values = list(self.slots)
-            self.all_here.wait(PATIENCE)
-        finally:
-            self.turn.acquire()
-        return values
+        self.own.exchange += 1
+        table = self.tables[self.own.exchange]
+        table[self.own.rank] = value.clone()
+        self.turn.notify_all()
+        self.turn.wait_for(lambda: len(table) == self.count or self.gone - {*table}, PATIENCE)
+        if len(table) < self.count:
+            raise RuntimeError("a rank does not come to an exchange")
+        return [table[rank] for rank in range(self.count)]
 
     def all_gather(self, into: list[Tensor], value: Tensor, group: Any) -> None:
         for place, own in zip(into, self._everybody(value), strict=True):
@@ -60,15 +59,15 @@ class Threads:
         value.copy_(self._everybody(value)[source])
 
     def send(self, value: Tensor, to: int, group: Any) -> None:
-        self.letters[self.own.rank, to].put(value.clone())
+        self.letters[self.own.rank, to].append(value.clone())
+        self.turn.notify_all()
 
     def recv(self, value: Tensor, sender: int, group: Any) -> None:
-        self.turn.release()
-        try:
-            letter = self.letters[sender, self.own.rank].get(timeout=PATIENCE)
-        finally:
-            self.turn.acquire()
-        value.copy_(letter)
+        letters = self.letters[sender, self.own.rank]
+        self.turn.wait_for(lambda: letters or sender in self.gone, PATIENCE)
+        if not letters:
+            raise RuntimeError("a rank does not write")
+        value.copy_(letters.popleft())
 
     def get_backend(self, group: Any) -> str:
         return "threads"
@@ -85,13 +84,14 @@ def play_in_threads(
     ends: list[Any] = [None] * count
 
     def carry_out(rank: int) -> None:
-        threads.own.rank = rank
+        threads.own.rank, threads.own.exchange = rank, 0
         with threads.turn:
             try:
                 ends[rank] = work(Ranks(rank, count, PATIENCE))
             except BaseException as error:
                 ends[rank] = error
-                threads.all_here.abort()
+            threads.gone.add(rank)
+            threads.turn.notify_all()
 
     players = [threading.Thread(target=carry_out, args=(rank,)) for rank in range(count)]
     for player in players:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted
+from fedblocks.core.net import Net
+from fedblocks.methods.fedavg import FedAvg
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.python import config_of_objects
+from fedblocks.runs.ranks.errors import RankLost
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import run
-from fedblocks.testing import EXAMPLES
+from fedblocks.runs.stopping import StopRun
+from fedblocks.testing import EXAMPLES, small_federation
 
 from .in_threads import play_in_threads
 from .players import config_of_steps
-from .processes import unlike
+from .processes import TABLES, rows_of, unlike
 
 CLOSE = 1e-6
 
@@ -103,6 +109,79 @@ def test_ranks_go_on_where_others_have_stopped(
     assert finished == [tmp_path / "ranks"] * 2
 
 
+def test_faults_on_purpose_are_those_of_one_process_and_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = {"drop": 0.2, "slow": 0.1, "crash": 0.2, "corrupt": 0.2}
+    config = config_of_steps(rounds=3, faults=faults)
+    run(config, tmp_path / "alone")
+    part = lambda ranks: run_part(ranks, config, tmp_path / "ranks")
+    check_alike(play_in_threads(2, part, monkeypatch), tmp_path / "ranks", tmp_path / "alone")
+    reasons = {row[2] for row in rows_of(tmp_path / "ranks", "refusals", TABLES["refusals"])}
+    assert len(reasons) >= 3
+
+
+class Stubborn(nn.Module):
+    """Refuses inputs with a large number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x.detach().max()) > 50:
+            raise ValueError("this is too large")
+        return self.layer(x)
+
+
+def stubborn_config(broken: tuple[int, ...]) -> Config:
+    """A few clients, of which some have an input at the end that the net refuses."""
+    data = small_federation(dtype=torch.float32)
+    x = data.x.clone()
+    for client in broken:
+        x[data.train[client][-1]] = 99.0
+    method = FedAvg(Net.of(Stubborn), lr=0.1, epochs=1)
+    settings = {"engine": "sequential", "device": "cpu"}
+    return config_of_objects(Ingredients.of(method, replace(data, x=x)), 2, {}, settings)
+
+
+def test_clients_whose_own_work_fails_are_left_out_at_every_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(stubborn_config((1, 2)), tmp_path / "alone")
+    part = lambda ranks: run_part(ranks, stubborn_config((1, 2)), tmp_path / "ranks")
+    check_alike(play_in_threads(2, part, monkeypatch), tmp_path / "ranks", tmp_path / "alone")
+    who = {row[1] for row in rows_of(tmp_path / "ranks", "refusals", TABLES["refusals"])}
+    assert who == {1, 2}
+
+
+def test_a_listener_that_has_seen_enough_ends_the_run_at_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enough(done: RoundDone) -> None:
+        if done.round == 2:
+            raise StopRun("that will do")
+
+    config = config_of_steps(rounds=4)
+    part = lambda ranks: run_part(ranks, config, tmp_path / "ranks", enough)
+    assert play_in_threads(2, part, monkeypatch) == [tmp_path / "ranks"] * 2
+    result = load_run(tmp_path / "ranks")
+    assert (result.status, result.rounds) == ("finished", 2)
+    assert any("that will do" in note["text"] for note in result.notes)
+
+
+def test_ranks_that_are_left_alone_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(ranks: Ranks) -> Any:
+        if ranks.number == 1:
+            raise ValueError("this one is gone")
+        return ranks.share(1)
+
+    first, second = play_in_threads(2, work, monkeypatch)
+    assert isinstance(second, ValueError) and isinstance(first, RankLost)
+    assert "another rank did not answer within 60 s" in str(first)
+    assert "this was rank 0 of 2" in str(first)
+
+
 def test_an_error_of_one_rank_ends_all_with_the_same_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +190,8 @@ def test_an_error_of_one_rank_ends_all_with_the_same_words(
         return run_part(ranks, config_of_steps(method=rate), tmp_path / "ranks")
 
     ends = play_in_threads(2, work, monkeypatch)
-    assert all("method.lr" in str(end) or "lr" in str(end) for end in ends), ends
+    said = "rank 1 has another configuration than rank 0: method.lr is 0.2, not 0.1"
+    assert [said in str(end) for end in ends] == [True, True]
     assert not (tmp_path / "ranks" / "config.toml").exists()
 
 
