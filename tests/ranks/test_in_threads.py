@@ -24,6 +24,7 @@ from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import run
 from fedblocks.runs.stopping import StopRun
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES, small_federation
 
 from .in_threads import play_in_threads
@@ -57,6 +58,12 @@ def config_of(name: str) -> Config:
 def check_alike(ends: list[Any], ours: Path, theirs: Path) -> None:
     assert ends == [ours] * len(ends), ends
     assert unlike(ours, theirs, CLOSE) == []
+    columns = "round, clients, bytes_down, bytes_up"
+    assert rows_of(ours, "rounds", columns) == rows_of(theirs, "rounds", columns)
+    assert all(seconds > 0 and at for seconds, at in rows_of(ours, "rounds", "seconds, started_at"))
+    with RunFolder.open(ours) as one, RunFolder.open(theirs) as other:
+        for fact in ("engine", "federation", "clients"):
+            assert one.store.meta(fact) == other.store.meta(fact)
 
 
 @pytest.mark.parametrize(
@@ -89,21 +96,29 @@ def test_clients_that_keep_much_and_some_that_never_train_are_spread_over_three_
     assert load_run(tmp_path / "ranks").status == "finished" and environment["ranks"] == 3
 
 
+def objects_of(config: Config) -> Ingredients | None:
+    """What a run was made of, if it was made of objects."""
+    example = EXAMPLES["ditto"]()
+    objects = Ingredients.of(example.methods(), example.federation)
+    return objects if config.is_of_objects else None
+
+
+@pytest.mark.parametrize("kind", ["configuration", "objects"])
 def test_ranks_go_on_where_others_have_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of_steps(rounds=4)
+    config = config_of_steps(rounds=4) if kind == "configuration" else config_of("ditto")
     run(config, tmp_path / "alone")
 
     def stop(done: RoundDone) -> None:
-        if done.round == 3:
+        if done.round == config.rounds - 1:
             raise KeyboardInterrupt
 
     start = lambda ranks: run_part(ranks, config, tmp_path / "ranks", stop)
     ends = play_in_threads(2, start, monkeypatch)
     assert [type(end) for end in ends] == [Interrupted] * 2
     assert load_run(tmp_path / "ranks").status == "interrupted"
-    on = lambda ranks: resume_part(ranks, tmp_path / "ranks", lambda config: None)
+    on = lambda ranks: resume_part(ranks, tmp_path / "ranks", objects_of)
     check_alike(play_in_threads(3, on, monkeypatch), tmp_path / "ranks", tmp_path / "alone")
     finished = play_in_threads(2, on, monkeypatch)  # nothing is left to do
     assert finished == [tmp_path / "ranks"] * 2
