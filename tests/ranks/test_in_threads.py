@@ -92,6 +92,8 @@ def test_clients_that_keep_much_and_some_that_never_train_are_spread_over_three_
     ends = play_in_threads(3, work, monkeypatch)
     check_alike(ends, tmp_path / "ranks", tmp_path / "alone")
     assert rounds[0] == [1, 2, 3, 4]
+    texts = [[n["text"] for n in load_run(tmp_path / one).notes] for one in ("ranks", "alone")]
+    assert texts[0] == [f"{texts[1][0]}, 3 ranks", *texts[1][1:]]
     environment = json.loads((tmp_path / "ranks" / "env.json").read_text())
     assert load_run(tmp_path / "ranks").status == "finished" and environment["ranks"] == 3
 
