@@ -172,6 +172,14 @@ def test_clients_whose_own_work_fails_are_left_out_at_every_rank(
     assert who == {1, 2}
 
 
+def test_an_error_of_every_client_ends_the_run_at_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = lambda ranks: run_part(ranks, stubborn_config(tuple(range(6))), tmp_path / "ranks")
+    ends = play_in_threads(2, part, monkeypatch)
+    assert all("this is too large" in str(end) for end in ends), ends
+
+
 def test_a_listener_that_has_seen_enough_ends_the_run_at_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,3 +147,11 @@ def test_who_chooses_a_net_for_the_digits_gets_no_other(change: str) -> None:
 def test_an_option_of_a_method_needs_no_prefix() -> None:
     assert digits._below_method("pfedmb", "branches =4") == "method.branches =4"
     assert digits._below_method("pfedmb", "rounds=4") == "rounds=4"
+
+
+@pytest.mark.parametrize("fault", ["drop", "slow", "crash", "corrupt"])
+def test_shares_of_faults_add_up_to_one_at_most(fault: str) -> None:
+    others = {name: 0.2 for name in ("drop", "slow", "crash", "corrupt") if name != fault}
+    Config.of({**BASE, "faults": {**others, fault: 0.4}})
+    with pytest.raises(UserError, match="the shares add up to 1.1, more than 1"):
+        Config.of({**BASE, "faults": {**others, fault: 0.5}})
