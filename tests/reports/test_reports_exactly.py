@@ -9,7 +9,7 @@ from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
 
 
 def test_a_group_is_as_far_as_its_members_are_in_the_mean() -> None:
-    """Of 0, 15.9, 1 and 8, 0 and 1 are nearest; 8 is 7.5 from them in the mean and 7.9 from 15.9."""
+    """Of 0, 15.9, 1 and 8, 0 and 1 are nearest; 8 is 7.5 from them, 7.9 from 15.9."""
     rows = np.array([[0.0], [15.9], [1.0], [8.0]])
     assert by_similarity(rows) == [0, 2, 3, 1]
     # of 0, 1 and 4, the larger group counts by its members: 8.6 is 6.93 from them, 6.8 from 15.4

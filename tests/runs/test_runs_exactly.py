@@ -153,5 +153,5 @@ def test_an_option_of_a_method_needs_no_prefix() -> None:
 def test_shares_of_faults_add_up_to_one_at_most(fault: str) -> None:
     others = {name: 0.2 for name in ("drop", "slow", "crash", "corrupt") if name != fault}
     Config.of({**BASE, "faults": {**others, fault: 0.4}})
-    with pytest.raises(UserError, match="the shares add up to 1.1, more than 1"):
+    with pytest.raises(UserError, match=r"the shares add up to 1\.1, more than 1"):
         Config.of({**BASE, "faults": {**others, fault: 0.5}})
