@@ -30,6 +30,7 @@ from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.core.samplers import TraceSampler
+from fedblocks.core.schedules import Cosine
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Upload
 
@@ -234,3 +235,10 @@ def test_steps_of_a_sequence_are_real_in_the_precision_of_the_net() -> None:
     unrolled.padding = 0
     steps = Unrolled.real_steps(unrolled, torch.tensor([[5, 0]]), 2)  # type: ignore[arg-type]
     assert steps.tolist() == [[1.0, 0.0]] and steps.dtype == torch.float64
+
+
+def test_a_cosine_turns_at_its_start_after_its_warm_up_and_in_its_last_round() -> None:
+    assert Cosine(0.5, 0.1, 10, warmup=2).turns == (0, 2, 9)
+    assert Cosine(0.5, 0.1, 1).turns == (0, 0, 0)
+    values = [Cosine(0.5, 0.1, 10, warmup=2)(round) for round in (0, 1, 2, 6, 10, 12)]
+    assert values == pytest.approx([0.5 / 3, 1.0 / 3, 0.5, 0.3, 0.1, 0.1])

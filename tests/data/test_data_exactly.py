@@ -15,13 +15,16 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.dirichlets import until_large_enough
 from fedblocks.data.partition import cut
 from fedblocks.data.rows import Rows
-from fedblocks.data.sets import realworld
+from fedblocks.data.sets import realworld, stl10
+from fedblocks.data.sets.cyclic import label_groups
 from fedblocks.data.targets import (
     is_one_hot,
     odd_targets,
     remarks_on_targets,
     spread_of_targets,
 )
+from fedblocks.data.testbeds.fedem import shuffled_split
+from fedblocks.testing.federations import small_federation, without_training_rows
 
 
 def test_activities_of_realworld_are_numbered_in_the_words_of_the_other_sets() -> None:
@@ -98,3 +101,43 @@ def test_rows_of_a_client_can_be_written_to_and_leave_the_others_alone() -> None
     for client in (-1, 2):
         with pytest.raises(IndexError, match=f"client {client} of 2"):
             rows[client]
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "kept"), [(10, 0.79, 7), (3, 0.3, 1), (1, 0.5, 1), (0, 0.5, 0), (4, 1.0, 4)]
+)
+def test_a_share_of_the_rows_is_kept_and_of_few_a_lone_one(
+    rows: int, share: float, kept: int
+) -> None:
+    own, left = shuffled_split(np.arange(rows), share, 0)
+    assert len(own) == kept and sorted([*own, *left]) == list(range(rows))
+
+
+def test_labels_of_a_group_go_round_and_one_is_enough() -> None:
+    assert label_groups(3, 1) == [[0], [1], [2]]
+    assert label_groups(3, 2) == [[0, 1], [1, 2], [2, 0]]
+    assert label_groups(3, 3) == [[0, 1, 2]]
+    for wrong in (0, 4):
+        with pytest.raises(DataError, match=f"{wrong} labels per group"):
+            label_groups(3, wrong)
+
+
+@pytest.mark.parametrize(("labels", "fit"), [((1, 10), True), ((1, 0), False), ((0, 1), False)])
+def test_labels_of_stl10_count_from_one_in_both_parts(
+    labels: tuple[int, int], fit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = np.zeros(3 * 96 * 96, np.uint8)
+    raw = {f"{part}_X.bin": image.tobytes() for part in ("train", "test")}
+    raw |= {f"{part}_y.bin": bytes([own]) for part, own in zip(("train", "test"), labels)}
+    monkeypatch.setattr(stl10, "contents", lambda local, *names: raw)
+    if fit:
+        assert stl10.decode(None)["y"].tolist() == [0, 9]  # type: ignore[arg-type]
+    else:
+        with pytest.raises(DataError, match="do not belong together"):
+            stl10.decode(None)  # type: ignore[arg-type]
+
+
+def test_a_federation_with_an_empty_client_may_have_another_task() -> None:
+    federation = without_training_rows(small_federation(), 1)
+    other = federation.with_task(Task("classification", metrics=("f1_macro",)))
+    assert other.task.metrics == ("f1_macro",) and other.x is federation.x

@@ -22,6 +22,7 @@ from fedblocks.methods._common.clustering import alike, complete_linkage, merges
 from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
 from fedblocks.methods.apfl import clip
 from fedblocks.methods.clustered import Clustered
+from fedblocks.methods.fedala import FedALA
 from fedblocks.methods.fedamp import FedAMP, HeurFedAMP, mean_square_distance
 from fedblocks.methods.fedem import FedEM
 from fedblocks.methods.fedfomo import FedFomo
@@ -34,7 +35,9 @@ from fedblocks.methods.fedmn.warm_start import fit_head
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.instance_routes import blend, mean_route, one_hot
 from fedblocks.methods.per_fedavg import PerFedAvg, move
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
+from fedblocks.testing.extras import normed_net
 
 
 def cohort(sizes: list[float], round: int = 0, population: int | None = None) -> Cohort:
@@ -330,3 +333,27 @@ def test_numbers_stored_before_an_option_came_are_those_of_its_printed_value() -
     came_later = {"reading", "lr_scale", "router_start", "router_groups"}
     assert FedMN.later_options.keys() == AS_PRINTED.keys() - {"temperature"} | came_later
     assert all(FedMN.later_options[k] == v for k, v in AS_PRINTED.items() if k != "temperature")
+
+
+def test_a_compressed_upload_of_a_client_with_one_example_is_that_of_all_branches() -> None:
+    states = []
+    for compressed in (False, True):
+        method = PFedMB(small_net(), branches=2, compressed_upload=compressed)
+        experiment = Experiment.of(method, small_federation(sizes=(1, 4)))
+        states.append(run_round(experiment, experiment.start(), [0, 1], Sequential())[0])
+    for name, slots in states[0].server.items():
+        for key, value in slots.items():
+            assert torch.allclose(states[1].server[name][key], value, atol=1e-12), (name, key)
+
+
+def test_own_statistics_stay_in_the_mixture_of_fedala() -> None:
+    method = FedALA(net=normed_net(), statistics="local")
+    shared = {k: torch.zeros_like(v) for k, v in method.net.init(0).items()}
+    local = {k: torch.full_like(v, 4) for k, v in shared.items()}
+    mixing = {"3.weight": torch.full_like(shared["3.weight"], 0.25)}
+    mixed = method.mixture({"model": shared, "local": local, "mixing": mixing})
+    values = {name: set(value.flatten().tolist()) for name, value in mixed.items()}
+    assert values["3.weight"] == {3.0} and values["0.weight"] == {0.0}  # mixed, and below
+    assert values["1.running_mean"] == {4.0} == values["1.running_var"]
+    average = FedALA(net=normed_net()).mixture({"model": shared, "local": local, "mixing": mixing})
+    assert float(average["1.running_mean"][0]) == 0.0
