@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,3 +142,24 @@ def test_a_federation_with_an_empty_client_may_have_another_task() -> None:
     federation = without_training_rows(small_federation(), 1)
     other = federation.with_task(Task("classification", metrics=("f1_macro",)))
     assert other.task.metrics == ("f1_macro",) and other.x is federation.x
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": torch.zeros(3, dtype=torch.long)}, "y"),
+        ({"names": ("a", "b")}, "names has 2 entries"),
+        ({"validation": Rows.none(2)}, "validation has 2 entries"),
+        ({"test": Rows.none(2)}, "test has 2 entries"),
+        ({"tags": {"kind": np.zeros(2, np.int64)}}, "tag kind has 2 entries"),
+        ({"classes": 0}, "classes is 0"),
+    ],
+)
+def test_parts_of_a_federation_are_of_one_size(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        replace(small_federation(), **changes)
+
+
+def test_a_federation_of_one_class_can_be_made() -> None:
+    federation = small_federation()
+    assert replace(federation, y=torch.zeros_like(federation.y), classes=1).classes == 1
