@@ -18,6 +18,7 @@ from fedblocks.data.partition import cut
 from fedblocks.data.rows import Rows
 from fedblocks.data.sets import realworld, stl10
 from fedblocks.data.sets.cyclic import label_groups
+from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.targets import (
     is_one_hot,
     odd_targets,
@@ -163,3 +164,21 @@ def test_parts_of_a_federation_are_of_one_size(changes: dict[str, Any], message:
 def test_a_federation_of_one_class_can_be_made() -> None:
     federation = small_federation()
     assert replace(federation, y=torch.zeros_like(federation.y), classes=1).classes == 1
+
+
+def recordings(ends: list[int]) -> Recordings:
+    """Recordings from 0 on, ten samples a second."""
+    begin, end = np.zeros(len(ends), np.int64), np.array(ends)
+    signal = np.zeros((max(ends), 1), np.float32)
+    return Recordings(
+        signal, begin, end, np.arange(len(ends)), np.arange(len(ends)), ("a", "b"), 10
+    )
+
+
+def test_long_recordings_are_cut_into_equal_stretches() -> None:
+    """3.5 seconds in pieces of at most 2 are two of 17 and 18 samples; 2 seconds are one."""
+    cut_up = recordings([35, 20]).stretches(2.0)
+    assert list(zip(cut_up.begin.tolist(), cut_up.end.tolist())) == [(0, 17), (17, 35), (0, 20)]
+    assert cut_up.user.tolist() == [0, 0, 1] and cut_up.label.tolist() == [0, 0, 1]
+    with pytest.raises(DataError, match="seconds"):
+        recordings([35]).stretches(0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from fedblocks.core.task import Task
 from fedblocks.engines.auto import trial as auto_trial
 from fedblocks.engines.net_check.check import _compare, _evaluates
 from fedblocks.engines.net_check.plain_loop import TorchLoop
+from fedblocks.engines.processes.shared_memory import _ALIGNED, Room, _fill, _place, _views
 from fedblocks.engines.scoring import chunks_of, score_outputs
 from fedblocks.engines.sequential import _put
 
@@ -73,3 +76,39 @@ def test_the_digest_of_the_engines_does_not_depend_on_the_order_of_a_folder(
     backwards = lambda path, pattern: sorted(listed(path, pattern), reverse=True)
     monkeypatch.setattr(auto_trial.Path, "rglob", backwards)
     assert auto_trial.source_digest.__wrapped__() == expected
+
+
+def test_a_room_is_kept_for_the_same_shapes_and_closed_for_others() -> None:
+    room = Room()
+    opened = len(os.listdir("/proc/self/fd"))
+    room.of({"w": ["float32", [2, 3]]})
+    first = room.descriptor
+    assert [room.key(1), room.key(1), room.key(2)] == [first, None, first]
+    room.forget(1)
+    assert room.key(1) == first
+    gc.collect()  # nobody looks at the first tree any more
+    room.of({"w": ["float32", [2, 3]]})
+    assert room.descriptor == first and room.key(2) is None
+    tree = room.of({"w": ["float32", [4]]})
+    assert tree["w"].shape == (4,) and room.key(2) == room.descriptor
+    room.close()
+    room.close()
+    del tree
+    gc.collect()
+    assert room.descriptor is None and len(os.listdir("/proc/self/fd")) == opened
+
+
+def test_trees_lie_side_by_side_and_what_repeats_lies_once() -> None:
+    tree = {
+        "a": torch.arange(3),
+        "b": {"c": torch.tensor([[1.5, 2.5]]).expand(4, 2), "d": torch.tensor(7.0)},
+    }
+    places, size = _place(tree, 0)
+    assert places["b"]["c"][3] is True and places["a"][3] is False
+    starts = [places["a"][2], places["b"]["c"][2], places["b"]["d"][2]]
+    assert starts == [0, _ALIGNED, 2 * _ALIGNED] and size == 3 * _ALIGNED
+    memory = torch.zeros(size, dtype=torch.uint8)
+    views = _views(places, memory)
+    _fill(views, tree)
+    assert views["a"].tolist() == [0, 1, 2] and views["b"]["d"].item() == 7.0
+    assert views["b"]["c"].tolist() == [[1.5, 2.5]] * 4

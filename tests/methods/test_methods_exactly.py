@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.blocks import Private
 from fedblocks.core.modular_net import ModularNet
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Params
@@ -357,3 +358,10 @@ def test_own_statistics_stay_in_the_mixture_of_fedala() -> None:
     assert values["1.running_mean"] == {4.0} == values["1.running_var"]
     average = FedALA(net=normed_net()).mixture({"model": shared, "local": local, "mixing": mixing})
     assert float(average["1.running_mean"][0]) == 0.0
+
+
+@pytest.mark.parametrize(("scope", "rows"), [("layer", 2), ("model", 1)])
+def test_alpha_has_a_row_for_each_layer_or_one_for_all(scope: Any, rows: int) -> None:
+    alpha = PFedMB(small_net(), branches=3, alpha_scope=scope).blocks()["alpha"]
+    assert isinstance(alpha, Private)
+    assert alpha.part.init(0)["value"].shape == (rows, 3)
