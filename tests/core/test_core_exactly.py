@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core import mode
 from fedblocks.core.admission import _are_finite, examine
 from fedblocks.core.errors import DataError, alike
 from fedblocks.core.fields import Fields
@@ -32,6 +33,7 @@ from fedblocks.core.rules import Average
 from fedblocks.core.samplers import TraceSampler
 from fedblocks.core.schedules import Cosine
 from fedblocks.core.server import Cohort
+from fedblocks.core.task import Task
 from fedblocks.core.uploads import Upload
 
 EXACT = {"rel": 0, "abs": 1e-14}
@@ -242,3 +244,26 @@ def test_a_cosine_turns_at_its_start_after_its_warm_up_and_in_its_last_round() -
     assert Cosine(0.5, 0.1, 1).turns == (0, 0, 0)
     values = [Cosine(0.5, 0.1, 10, warmup=2)(round) for round in (0, 1, 2, 6, 10, 12)]
     assert values == pytest.approx([0.5 / 3, 1.0 / 3, 0.5, 0.3, 0.1, 0.1])
+
+
+def test_a_pass_inside_another_has_its_task_unless_it_has_its_own() -> None:
+    outer, inner = Task("regression"), Task("multi-label")
+    before = mode.current()
+    with mode.mode(training=True, mapped=False, task=outer):
+        with mode.mode(training=False, mapped=True):
+            assert mode.current().task is outer
+            assert (mode.current().training, mode.current().mapped) == (False, True)
+        with mode.mode(training=False, mapped=False, task=inner):
+            assert mode.current().task is inner
+        assert mode.current().training
+    assert mode.current() is before and before.task is None
+
+
+def test_every_draw_of_a_pass_has_a_key_of_its_own() -> None:
+    with mode.mode(training=True, mapped=False, key=torch.tensor(5)):
+        keys = [mode.current().next_key().item() for _ in range(3)]
+    assert len({*keys}) == 3
+    with mode.mode(training=True, mapped=False, key=torch.tensor(5)):
+        assert mode.current().next_key().item() == keys[0]
+    with mode.mode(training=True, mapped=False), pytest.raises(RuntimeError, match="outside"):
+        mode.current().next_key()
