@@ -14,10 +14,12 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.dirichlets import until_large_enough
+from fedblocks.data.federation import Federation
 from fedblocks.data.partition import cut
 from fedblocks.data.rows import Rows
 from fedblocks.data.sets import realworld, stl10
 from fedblocks.data.sets.cyclic import label_groups
+from fedblocks.data.sets.own import number_labels
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.targets import (
     is_one_hot,
@@ -182,3 +184,16 @@ def test_long_recordings_are_cut_into_equal_stretches() -> None:
     assert cut_up.user.tolist() == [0, 0, 1] and cut_up.label.tolist() == [0, 0, 1]
     with pytest.raises(DataError, match="seconds"):
         recordings([35]).stretches(0.0)
+
+
+def test_blanks_around_the_number_of_a_class_are_no_digits() -> None:
+    numbers, words = number_labels(["  123456  ", "0000000012", " 1"])
+    assert numbers.tolist() == [123456, 12, 1] and words == []
+    with pytest.raises(DataError, match='the label "1234567" is too large'):
+        number_labels([" 1234567 ", "1"])
+
+
+def test_a_list_of_several_inputs_is_refused_for_users_too() -> None:
+    x, users = np.zeros((4, 2), np.float32), [0, 0, 1, 1]
+    with pytest.raises(DataError, match="x is a list of 2 arrays of 4 rows"):
+        Federation.from_users([x, x], np.zeros(4, np.int64), users)
