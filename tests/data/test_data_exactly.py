@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,9 @@ from fedblocks.data.dirichlets import until_large_enough
 from fedblocks.data.federation import Federation
 from fedblocks.data.partition import cut
 from fedblocks.data.rows import Rows
-from fedblocks.data.sets import realworld, stl10
+from fedblocks.data.sets import realworld, stl10, tff
 from fedblocks.data.sets.cyclic import label_groups
+from fedblocks.data.sets.idx import read_idx
 from fedblocks.data.sets.own import number_labels
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.targets import (
@@ -197,3 +199,22 @@ def test_a_list_of_several_inputs_is_refused_for_users_too() -> None:
     x, users = np.zeros((4, 2), np.float32), [0, 0, 1, 1]
     with pytest.raises(DataError, match="x is a list of 2 arrays of 4 rows"):
         Federation.from_users([x, x], np.zeros(4, np.int64), users)
+
+
+def test_an_idx_file_may_hold_nothing_but_not_less() -> None:
+    head = b"\0\0\x08\x01"
+    assert read_idx(head + bytes(4), "a").shape == (0,)
+    assert read_idx(head + b"\0\0\0\2ab", "a").tolist() == [97, 98]
+    for wrong in (head + bytes(3), head + b"\0\0\0\2a", head + b"\0\0\0\2abc"):
+        with pytest.raises(DataError, match="should hold"):
+            read_idx(wrong, "a")
+
+
+def test_the_official_words_are_the_first_of_each_line_whatever_bytes_they_are(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / tff.COUNTS.name
+    path.write_bytes(b"the 9\n \nna\xefve 5\nof 4\nlate 1\n")
+    local: Any = SimpleNamespace(paths=[path])
+    vocabulary = tff.vocabulary_for(local, None, 4, 2)  # type: ignore[arg-type]
+    assert vocabulary.words == ("the", "na\N{REPLACEMENT CHARACTER}ve", "of")
