@@ -15,6 +15,7 @@ TWINS = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 BUILT_IN = {"any": "all", "all": "any", "min": "max", "max": "min", "sum": "max", "sorted": "list"}
 COPIES = {"detach", "clone", "copy", "contiguous", "abs", "sqrt", "double", "clamp", "strip"}
 GUARDS = {"strict", "frozen", "help", "encoding", "stacklevel", "daemon"}
+ON_GPU = {"device"}  # tests on a CPU cannot judge where a tensor lies
 DIMENSIONS = {"dim", "axis", "dims", "in_dims", "out_dims"}
 REDUCTIONS = {
     "sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin", "softmax", "log_softmax",
@@ -56,10 +57,10 @@ def _integer(node: ast.AST) -> bool:
 
 
 def keyword(node: ast.AST) -> Changes:
-    """`f(x, dim=1)` becomes `f(x)`; `strict`, `frozen` and the like only guard."""
+    """`f(x, dim=1)` becomes `f(x)`; `strict` and the like only guard, `device` is for GPUs."""
     if isinstance(node, ast.Call):
         for i, argument in enumerate(node.keywords):
-            if argument.arg is not None and argument.arg not in GUARDS:
+            if argument.arg is not None and argument.arg not in GUARDS | ON_GPU:
                 yield node, changed(node, keywords=replaced(node.keywords, i))
 
 

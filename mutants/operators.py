@@ -72,8 +72,8 @@ def condition(node: ast.AST) -> Changes:
 
 
 def names(node: ast.AST) -> Changes:
-    """`f(a, b)` becomes `f(b, a)`, `return a, b` `return b, a`, where both are plain names."""
-    if isinstance(node, ast.Call):
+    """`f(a, b)` becomes `f(b, a)`, `return a, b` `return b, a`: plain names; not `min`, `max`."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in ("min", "max"):
         yield from ((node, changed(node, args=items)) for items in _swapped(node.args))
     if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
         pair = node.value

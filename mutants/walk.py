@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from mutants.call_operators import GUARDS
+
 QUIET = {
     "print",
     "warn",
@@ -77,7 +79,9 @@ def walk(node: ast.AST, place: Place) -> Iterator[tuple[ast.AST, Place]]:
 
 
 def _exempt(node: ast.AST) -> bool:
-    """Messages, checks for readers, and what never runs."""
+    """Messages, checks for readers, what only guards, and what never runs."""
+    if isinstance(node, ast.keyword):
+        return node.arg in GUARDS
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return True
     if isinstance(node, ast.Call):

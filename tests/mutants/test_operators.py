@@ -40,6 +40,9 @@ def mutated(line: str, operator: str) -> list[str]:
         ("dimension", "return x.view(0)", []),
         ("keyword", "return a(x, dim=1, b=2)", ["return a(x, b=2)", "return a(x, dim=1)"]),
         ("keyword", "return a(x, strict=True)", []),
+        ("keyword", "return a(x, device=b)", []),
+        ("number", "return a(x, strict=True)", []),
+        ("number", "return a(x, dim=1)", ["return a(x, dim=2)"]),
         (
             "dropped",
             "return x.detach() + x.clone()",
@@ -55,6 +58,7 @@ def mutated(line: str, operator: str) -> list[str]:
         ("names", "return x(a, b)", ["return x(b, a)"]),
         ("names", "return a, b", ["return (b, a)"]),
         ("names", "return x(a, a)", []),
+        ("names", "return min(a, b)", []),
     ],
 )
 def test_an_operator_makes_the_documented_change(

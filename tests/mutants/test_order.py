@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mutants.near import IMPORTS, NEIGHBOUR, STRANGER, Nearness
+from mutants.near import IMPORTS, NAMED, NEIGHBOUR, STRANGER, Nearness, bears_name
 from mutants.order import affordable, spread, within_budget
 from mutants.project import Project
 
@@ -69,3 +69,18 @@ def test_tests_that_import_a_file_are_nearer_than_those_of_its_folder(tmp_path: 
     nearness = Nearness(Project(tmp_path))
     actual = [nearness.of(f"{name}::test_it", "core/trees.py") for name in texts]
     assert actual == [IMPORTS, NEIGHBOUR, STRANGER, IMPORTS, STRANGER]
+
+
+def test_a_test_is_near_what_its_file_or_its_case_is_called_after(tmp_path: Path) -> None:
+    file = tmp_path / "tests" / "oracles" / "test_fedamp.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("import torch\n")
+    near = Nearness(Project(tmp_path))
+    assert near.of("tests/oracles/test_fedamp.py::test_x", "methods/fedamp.py") == NAMED
+    assert near.of("tests/oracles/test_fedamp.py::test_x", "methods/ditto.py") == STRANGER
+    assert bears_name("tests/a/test_as_ever.py::test_two_rounds[fedamp]", "methods/fedamp.py")
+    assert bears_name("tests/a/test_fedmn_start.py::test_it", "methods/fedmn/router.py")
+    assert bears_name("tests/a/test_per_fedavg.py::test_it", "methods/per_fedavg.py")
+    assert not bears_name("tests/a/test_x.py::test_fedamp_is_fine", "methods/fedamp.py")
+    assert not bears_name("tests/a/test_nets.py::test_it", "core/net.py")
+    assert not bears_name("tests/a/test_x.py::test_it[heur_fedamps]", "methods/fedamp.py")

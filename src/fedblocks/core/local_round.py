@@ -279,7 +279,7 @@ def _counted(memory: Memory, count: Count) -> Count:
     """The number of this step: since the phase began, or since the client kept count."""
     if _COUNT not in memory:
         return count
-    return memory[_COUNT][0].add_(1).clone()
+    return memory[_COUNT][0].add_(1)
 
 
 def _add_pull(

@@ -125,7 +125,7 @@ def f1_macro(chosen: Tensor, y: Tensor) -> float:
     """
     hits, choices, truths = _decisions(chosen, y)
     both = choices + truths
-    scores = torch.where(both > 0, 2 * hits / both.clamp(min=1), 0)
+    scores = torch.where(both > 0, 2 * hits / both, 0)
     there = both > 0 if y.dim() == 1 else torch.ones_like(both, dtype=torch.bool)
     return float(scores[there].mean()) if there.any() else UNDEFINED
 
@@ -134,7 +134,7 @@ def _decisions(chosen: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of each class: right choices, choices, and how often it is true."""
     if y.dim() == 1:
         classes = int(torch.stack([chosen.long().max(), y.long().max()]).max()) + 1
-        chosen = F.one_hot(chosen.long(), classes).double()
+        chosen = F.one_hot(chosen.long(), classes)
         y = F.one_hot(y.long(), classes).double()
     known = ~y.isnan()
     chosen, y = torch.where(known, chosen, 0), torch.where(known, y, 0)
@@ -157,7 +157,7 @@ def _mean_over_labels(area: Measure, outputs: Tensor, y: Tensor) -> float:
     """Over those that are both there and not there; undefined if there are none."""
     if y.dim() == 1:  # of classes
         shares = F.softmax(outputs, -1)
-        y = F.one_hot(y.long(), outputs.shape[-1]).double()
+        y = F.one_hot(y.long(), outputs.shape[-1])
         pairs = list(zip(shares.unbind(1), y.unbind(1), strict=True))
         pairs = pairs[1:] if len(pairs) == 2 else pairs
     else:
@@ -197,7 +197,7 @@ def calibration_error(outputs: Tensor, y: Tensor) -> float:
         confidence, right = torch.sigmoid(outputs[known]), y[known]
     if not len(right):
         return UNDEFINED
-    places = ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1)  # bins (low, high]
+    places = ((confidence * BINS).ceil().long() - 1).clamp(min=0)  # bins (low, high]
     gaps = torch.zeros(BINS, dtype=torch.double).index_add(0, places, right - confidence)
     return float(gaps.abs().sum() / len(right))
 

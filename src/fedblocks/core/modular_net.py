@@ -112,9 +112,7 @@ def started_from(net: Net, params: Params) -> Net:
 
     def make() -> nn.Module:
         module = net.make().to(net.dtype)
-        module.load_state_dict(
-            {name: value.detach().cpu() for name, value in params.items()}, strict=False
-        )
+        module.load_state_dict(params, strict=False)
         return module
 
     return Net(make, net.head_module, None, net.dtype, net.input_shape, net.output)

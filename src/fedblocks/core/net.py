@@ -137,8 +137,6 @@ class Net:
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""
-        if self.output is None and isinstance(result, Tensor):
-            return result
         return take_logits(result, self.output)
 
     def piece(self, names: Iterable[str]) -> Piece:

@@ -44,7 +44,7 @@ class Cohort:
     """The clients of a round, in the order of their ids."""
 
     ids: Tensor  # [clients]
-    sizes: Tensor  # [clients], training examples
+    sizes: Tensor  # [clients], training examples, in double precision
     tags: dict[str, Tensor]  # name -> [clients]
     population: int  # how many clients can ever take part in training
     round: int

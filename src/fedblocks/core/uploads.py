@@ -99,7 +99,7 @@ def _weights(
     """[clients, slots]: what the method said, or the number of examples wherever the
     client read.
     """
-    size = cohort.sizes[:, None].double()
+    size = cohort.sizes[:, None]
     if asked is not None:
         return asked.double().view(len(cohort), -1)
     if isinstance(block, PerClient):
@@ -107,7 +107,7 @@ def _weights(
     if wanted is not None:
         return size * (wanted != 0)
     if isinstance(read, Mixture):
-        return size * read.weights.double()
+        return size * read.weights
     if isinstance(read, Selection):
         nowhere = torch.zeros(len(cohort), block.size, dtype=torch.double, device=size.device)
         return size * nowhere.scatter(1, read.slots.view(len(cohort), -1), 1.0)

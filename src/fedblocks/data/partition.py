@@ -189,7 +189,7 @@ def cut(shares: Floats, rows: int) -> Ints:
     if abs(total[-1] - 1) < 1e-9:
         total = total / total[-1]
     edges = np.floor(total * rows + 1e-9).astype(np.int64)  # where each client's stretch ends
-    edges[1:] -= edges[:-1].copy()
+    edges[1:] -= edges[:-1]  # numpy takes what was there before
     return edges
 
 

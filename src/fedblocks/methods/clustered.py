@@ -94,7 +94,7 @@ class Clustered(Method):
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        return {"clusters": send_home(home, cohort, slots=int(home.max().clamp(min=0)) + 1)}
+        return {"clusters": send_home(home, cohort, slots=int(home.max()) + 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         home = blocks["membership"]["value"]
@@ -132,7 +132,7 @@ class Clustered(Method):
             return server
         upload = uploads["clusters"]
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        old = home[cohort.ids].clamp(min=0)  # [clients]
+        old = home[cohort.ids]  # [clients]; -1: without data, and nobody asks for its change
         weights = {k: v for k, v in upload.copies.items() if not is_statistic(k)}
         changes = flat({k: v - before["clusters"][k][old] for k, v in weights.items()})
         home = self.split(home, cohort, changes, upload.weights.sum(1))

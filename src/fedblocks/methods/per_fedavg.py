@@ -88,7 +88,7 @@ class PerFedAvg(FedAvg):
             return self.loss_on({**weights, **{k: v.clone() for k, v in statistics.items()}}, batch)
 
         slopes: Params = grad(loss)(weights)
-        return {k: v.detach() for k, v in slopes.items()}
+        return slopes
 
     def loss_on(self, model: Params, batch: Batch) -> Tensor:
         now = mode.current()

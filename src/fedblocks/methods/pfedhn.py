@@ -120,7 +120,7 @@ class PFedHN(Method):
         wrote = upload.weights[:, :1] > 0  # [clients, 1]
         models, back = vjp(lambda params: generate(params, upload.ids), old)  # type: ignore[misc]
         trained = flat({name: upload.copies[name] for name in self.shapes})
-        (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum().clamp(min=1))
+        (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum())
         params = [v.clone() for v in old.values()]
         grads = self.shorten([slopes[k] for k in old])
         velocity = [before["velocity"][k].clone() for k in old]

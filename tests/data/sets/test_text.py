@@ -94,6 +94,14 @@ def test_training_rows_keep_all_their_labels() -> None:
         )
 
 
+def test_a_variant_says_its_score_and_leaves_the_federation_alone() -> None:
+    federation = corpus().pool(corpus().vocabulary(3), steps=5).federation()
+    before = federation.y.clone()
+    for score, variant in score_variants(federation).items():
+        assert variant.about == {**federation.about, "score": score}
+    assert torch.equal(federation.y, before) and "score" not in federation.about
+
+
 def test_a_score_needs_a_name_and_a_vocabulary() -> None:
     federation = corpus().pool(corpus().vocabulary(3), steps=5).federation()
     with pytest.raises(DataError, match='no score "bleu"'):

@@ -52,7 +52,7 @@ class Corpus:
                 "there are no users", "ask for fewer texts per user, or give other files"
             )
         texts = list(users.values())
-        train, validation = part_sizes(np.array([len(own) for own in texts], dtype=np.int64), split)
+        train, validation = part_sizes(np.array([len(own) for own in texts]), split)
         cuts = list(zip(texts, train.tolist(), (train + validation).tolist()))
         return cls(
             users=list(users),

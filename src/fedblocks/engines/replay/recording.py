@@ -229,6 +229,6 @@ def _freeing(operations: Sequence[RecordedCall], keep: set[Slot]) -> tuple[Recor
     later = set(keep)
     for operation in reversed(operations):
         here = operation.reads | set(operation.outs)
-        calls.append(replace(operation, done=tuple(sorted(here - later))))
+        calls.append(replace(operation, done=tuple(here - later)))
         later |= here
     return tuple(calls[::-1])

@@ -34,7 +34,7 @@ def steps_of_one_net(weights: Tensor) -> Tensor:
     A part's gradient is its weight times that of the mixture, and so is what its step adds to
     the mixture: all parts together move it by the sum of the squared weights.
     """
-    return 1 / weights.detach().square().sum(-1)
+    return 1 / weights.detach().square().sum()
 
 
 def scale_gradient(value: Tensor, factor: Tensor) -> Tensor:

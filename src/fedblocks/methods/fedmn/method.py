@@ -84,7 +84,7 @@ class FedMN(Routing):
         """The same modules, whose gradients are as large as `lr_scale` says."""
         if self.lr_scale == "printed":
             return blocks
-        by_layer = matrices(gates.detach(), self.modules)
+        by_layer = matrices(gates, self.modules)
         factors = map(steps_of_one_net, shares(by_layer, self.sent(by_layer)))
         scaled = {
             name: {k: scale_gradient(v, factor) for k, v in blocks[name].items()}

@@ -135,9 +135,9 @@ class FedMNReference(PoolOptions):
         took_part = float((cohort.sizes > 0).sum())
         one = torch.ones_like(server["turns"]["count"])
         turns = {k: v + took_part * now.get(k, one) for k, v in server["turns"].items()}
-        if (cohort.round + 1) % cohort.population:
+        count = turns["count"][0]
+        if (cohort.round + 1) % cohort.population or not float(count):
             return server | {"turns": turns}
-        count = turns["count"][0].clamp(min=1)
         means = {name: {k: (turns[k] / count)[None] for k in server[name]} for name in self.layers}
         return server | means | {"turns": {k: torch.zeros_like(v) for k, v in turns.items()}}
 

@@ -68,7 +68,7 @@ class DualLoRA(AdapterMethod):
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         """Side by side, the factors of two adapters are those of their sum."""
-        down = {k: torch.cat([v, blocks[OWN_DOWN][k]], -2) for k, v in blocks[DOWN].items()}
+        down = {k: torch.cat([v, blocks[OWN_DOWN][k]], 0) for k, v in blocks[DOWN].items()}
         up = {k: torch.cat([v, blocks[OWN_UP][k]], -1) for k, v in blocks[UP].items()}
         return self.with_factors(blocks, down, up, x)
 

@@ -99,7 +99,7 @@ class ProductLoRA(RankedMethod):
         for path, change in delta.items():
             a, b = down[f"{path}.lora_A"], up[f"{path}.lora_B"]
             one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            wide_down[f"{path}.lora_A"] = torch.cat([a, one], -2)
+            wide_down[f"{path}.lora_A"] = torch.cat([a, one], 0)
             wide_up[f"{path}.lora_B"] = torch.cat([b, change / scale], -1)
         return wide_down, wide_up
 
@@ -118,7 +118,7 @@ class ProductLoRA(RankedMethod):
         missed = mean
         if self.keep == "residual":
             missed = self.adapted.changes(_one({**server[DOWN], **server[UP]}))
-            missed = {path: value - missed[path].double() for path, value in mean.items()}
+            missed = {path: value - missed[path] for path, value in mean.items()}
         added = {k: (v + missed[k]).to(v.dtype) for k, v in before[DELTA].items()}
         return {**server, DELTA: added}
 
@@ -140,10 +140,8 @@ class ProductLoRA(RankedMethod):
             u, s, v = torch.linalg.svd(matrix / scale, full_matrices=False)
             u, v = _with_signs(u, v)
             root = s[:rank].sqrt()  # shared evenly, so that both factors learn at one pace
-            down[f"{path}.lora_A"] = (
-                (root[:, None] * v[:rank])[None].to(self.net.dtype).contiguous()
-            )
-            up[f"{path}.lora_B"] = (u[:, :rank] * root)[None].to(self.net.dtype).contiguous()
+            down[f"{path}.lora_A"] = (root[:, None] * v[:rank])[None].to(self.net.dtype)
+            up[f"{path}.lora_B"] = (u[:, :rank] * root)[None].to(self.net.dtype)
         return {DOWN: down, UP: up}
 
 

@@ -77,7 +77,7 @@ class CompressedUpload(BranchOptions):
         sizes = cohort.sizes[:, None]  # [clients, 1]
         decay = torch.ones_like(sizes)  # [clients, 1]
         if self.has_decay:
-            decay = uploads["decay"].copies["value"].double()
+            decay = uploads["decay"].copies["value"]
         rebuilt: Blocks = {}
         for layer in self.layers:
             upload = uploads[layer]
@@ -115,5 +115,5 @@ def average_branches(
     after: Params = {}
     for name, old in before.items():
         moved = torch.einsum("cb,c...->b...", share * alpha, changes[name].double())
-        after[name] = (stays.view(-1, *[1] * (old.dim() - 1)) * old.double() + moved).to(old.dtype)
+        after[name] = (stays.view(-1, *[1] * (old.dim() - 1)) * old + moved).to(old.dtype)
     return after

@@ -133,4 +133,4 @@ def _bytes_of(dtype: str, shape: Sequence[int]) -> int:
 
 def _as_bytes(copies: Tensor) -> Tensor:
     """[clients, ...] -> [clients, bytes]."""
-    return copies.detach().reshape(len(copies), -1).contiguous().view(torch.uint8)
+    return copies.reshape(len(copies), -1).contiguous().view(torch.uint8)

@@ -62,7 +62,7 @@ def _path(folder: RunFolder, digest: str) -> Path:
 def _write(path: Path, block: Params) -> None:
     path.parent.mkdir(exist_ok=True)
     draft = path.with_name(f".{path.name}.tmp")
-    safetensors.torch.save_file({k: v.detach().cpu().contiguous() for k, v in block.items()}, draft)
+    safetensors.torch.save_file({k: v.cpu().contiguous() for k, v in block.items()}, draft)
     sync(draft)
     draft.replace(path)
 

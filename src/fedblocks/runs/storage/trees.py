@@ -78,4 +78,4 @@ def _plain(tensor: Tensor, path: str) -> Tensor:
             f"{tensor.layout}"
         )
     # Always a copy: safetensors refuses tensors that share memory, such as tied weights.
-    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)

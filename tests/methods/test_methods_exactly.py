@@ -1,0 +1,367 @@
+"""Small parts of methods, each against what is worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.blocks import Private
+from fedblocks.core.modular_net import ModularNet
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Params
+from fedblocks.core.server import Cohort
+from fedblocks.core.task import CLASSIFICATION
+from fedblocks.engines.round import Experiment, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.methods._common.clustering import alike, complete_linkage, merges
+from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
+from fedblocks.methods.apfl import clip
+from fedblocks.methods.clustered import Clustered
+from fedblocks.methods.fedala import FedALA
+from fedblocks.methods.fedamp import FedAMP, HeurFedAMP, mean_square_distance
+from fedblocks.methods.fedem import FedEM
+from fedblocks.methods.fedfomo import FedFomo
+from fedblocks.methods.fedmn import gates
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.pool import AS_PRINTED
+from fedblocks.methods.fedmn.reference import FedMNReference
+from fedblocks.methods.fedmn.router import Router, in_units_of, subset
+from fedblocks.methods.fedmn.warm_start import fit_head
+from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.instance_routes import blend, mean_route, one_hot
+from fedblocks.methods.per_fedavg import PerFedAvg, move
+from fedblocks.methods.pfedmb.method import PFedMB
+from fedblocks.testing import small_federation, small_net
+from fedblocks.testing.extras import normed_net
+
+
+def cohort(sizes: list[float], round: int = 0, population: int | None = None) -> Cohort:
+    return Cohort(
+        torch.arange(len(sizes)), torch.tensor(sizes).double(), {}, population or len(sizes),
+        round, 0, torch.tensor([], dtype=torch.long),
+    )  # fmt: skip
+
+
+def test_the_parts_of_a_mixture_are_scaled_by_one_over_their_squared_weights() -> None:
+    weights = torch.tensor([0.5, 0.25, 0.25], requires_grad=True)
+    factor = steps_of_one_net(weights)
+    assert factor.item() == pytest.approx(1 / (0.25 + 0.0625 + 0.0625))
+    assert not factor.requires_grad
+    value = torch.tensor(3.0, requires_grad=True)
+    scaled = scale_gradient(value, factor)
+    scaled.backward()
+    assert scaled.item() == 3.0 and value.grad is not None
+    assert value.grad.item() == pytest.approx(8 / 3)
+
+
+def test_groups_are_merged_one_by_one_from_one_each() -> None:
+    """Rows at 0, 10, 14 and 90 degrees: 10 and 14 are nearest, then 0 joins them, then 90."""
+    angles = np.deg2rad([0.0, 10.0, 14.0, 90.0])
+    similarity = np.cos(angles[:, None] - angles)
+    steps = [labels.tolist() for labels in list(merges(similarity))]
+    assert steps == [[0, 1, 2, 3], [0, 1, 1, 2], [0, 0, 0, 1], [0, 0, 0, 0]]
+    assert complete_linkage(similarity, 3).tolist() == [0, 1, 1, 2]
+    assert complete_linkage(similarity, 1).tolist() == [0] * 4
+
+
+def test_changes_of_single_precision_are_compared_in_double() -> None:
+    """The cosines are 1 - 4.5e-8, 1 - 6e-8 and 1 - 1e-9: in single precision all would be 1."""
+    changes = torch.tensor([[1.0, 0.0], [1.0, 3e-4], [1.0, 3.5e-4]])
+    assert alike(changes, 2).tolist() == [0, 1, 1]
+
+
+def test_alpha_is_kept_between_0_and_1() -> None:
+    for value, kept in ((-0.5, 0.0), (0.25, 0.25), (1.5, 1.0)):
+        assert clip({"alpha": {"value": torch.tensor(value)}})["alpha"]["value"].item() == kept
+
+
+def test_a_split_leaves_the_homes_before_it_as_they_were() -> None:
+    """Two that move apart, and their mean stands still; the third is absent."""
+    method = Clustered(net=small_net(), epsilon1=0.4, epsilon2=0.5, min_size=1)
+    before = torch.tensor([0, 0, 0])
+    changes = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    after = method.split(before, cohort([1.0, 1.0]), changes, torch.ones(2))
+    assert before.tolist() == [0, 0, 0] and after.tolist() == [0, 1, -1]
+
+
+def test_a_cluster_is_torn_only_beyond_its_limits() -> None:
+    method = Clustered(net=small_net(), epsilon1=0.4, epsilon2=0.5, min_size=2)
+    three = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    assert method.torn(three, torch.ones(3))
+    assert not method.torn(three[:2], torch.ones(2))  # too few
+    assert not method.torn(three, torch.tensor([3.0, 1.0, 0.0]))  # the mean moves by 1/2
+    assert not method.torn(0.5 * three, torch.ones(3))  # the longest is not above 0.5
+    assert not replace(method, epsilon1=0.5).torn(three, torch.tensor([3.0, 1.0, 0.0]))
+
+
+def test_a_client_attends_to_itself_by_what_the_others_leave_over() -> None:
+    """Attention far above 1 is scaled down to 1: nothing is left over, nor less than nothing."""
+    draws = torch.Generator().manual_seed(0)
+    names = small_net().whole.init(0)
+    cloud = {k: torch.randn(60, *v.shape, generator=draws).double() for k, v in names.items()}
+    method = FedAMP(net=small_net(), sigma=1e3, step_size=1e6)
+    weights = method.reads({"cloud": cloud}, cohort([1.0] * 60))["cloud"].weights  # type: ignore[union-attr]
+    assert (weights >= 0).all() and weights.diagonal().max() < 1e-12
+    assert torch.allclose(weights.sum(1), torch.ones(60).double())
+
+
+def test_distances_and_pulls_of_fedamp_are_as_worked_out() -> None:
+    models = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0]])
+    assert mean_square_distance(models).item() == pytest.approx((4 + 16 + 20) / 3)
+    assert mean_square_distance(models[:1]).item() == 0.0
+    assert FedAMP(net=small_net(), strength=0.5, step_size=0.25).pull_strength == 2.0
+    heur = HeurFedAMP(net=small_net(), scale=1.0, own_share=0.25)
+    hidden = torch.eye(3).bool()
+    attention = heur.attention(models.double(), cohort([1.0] * 3), hidden)
+    # cosines are 0: both others count alike
+    expected = 0.375 * (1 - torch.eye(3).double())
+    assert torch.allclose(attention, expected)
+
+
+def test_a_component_of_no_share_has_a_logarithm() -> None:
+    method = FedEM(net=small_net(), components=2)
+    logs = method.log_mixture({"mixture": {"value": torch.tensor([0.0, 1.0]).double()}})
+    assert logs.tolist() == pytest.approx([-69.07755278982137, 0.0])  # log 1e-30
+
+
+def fomo_client(count: int) -> Any:
+    """Two examples of which the first `count` are real."""
+    mask = torch.tensor([1.0, 1.0]).double() * (torch.arange(2) < count)
+    x, y = torch.zeros(2, 6).double(), torch.tensor([0, 1])
+    return SimpleNamespace(x=x, y=y, mask=mask, task=CLASSIFICATION)
+
+
+def test_losses_of_peers_are_means_over_what_a_client_has() -> None:
+    """Two models: one that knows nothing, log 4 each; one that is sure of class 0."""
+    net = small_net()
+    zeros = {k: torch.zeros(2, *v.shape).double() for k, v in net.whole.init(0).items()}
+    zeros["2.bias"][1, 0] = 10.0
+    method = FedFomo(net=net)
+    sure = float(np.log(1 + 3 * np.exp(-10)))
+    both = method.losses(zeros, fomo_client(2)).tolist()
+    assert both == pytest.approx([np.log(4), (sure + sure + 10) / 2])
+    assert method.losses(zeros, fomo_client(1)).tolist() == pytest.approx([np.log(4), sure])
+    assert method.losses(zeros, fomo_client(0)).tolist() == [0.0, 0.0]
+
+
+def test_gains_are_by_length_and_none_for_the_base_itself() -> None:
+    losses, lengths = torch.tensor([3.0, 1.0, 5.0, 3.0]), torch.tensor([4.0, 2.0, 0.0])
+    assert FedFomo(net=small_net()).gains(losses, lengths).tolist() == [0.5, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("edge", [0.0, 1.0])
+def test_a_gate_is_finite_at_both_ends_of_the_noise(
+    edge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gates, "uniform", lambda key, shape: torch.full(shape, edge))
+    logits = torch.zeros(2).double().requires_grad_()
+    relaxed = gates.draw_relaxed(logits, torch.tensor(0), 0.5, 1.0)
+    (slope,) = torch.autograd.grad(relaxed.sum(), logits)
+    strange = 1e-6 if edge == 0 else 1 - 1e-6
+    wanted = 1 / (1 + ((1 - strange) / strange) ** 2)  # odds to the power of 1 / temperature
+    assert relaxed.tolist() == pytest.approx([wanted] * 2, rel=0.1)
+    assert (slope > 0).all()
+
+
+def test_noise_and_temperature_of_a_gate_are_not_taken_for_each_other() -> None:
+    logits, draws = torch.tensor([1.0]), torch.tensor([0.75])
+    expected = 1 / (1 + np.exp(-(0.5 * np.log(3) + 1) / 2))
+    assert gates.concrete(logits, draws, 2.0, 0.5).item() == pytest.approx(expected)
+
+
+def test_a_head_is_fitted_to_clients_that_all_look_alike() -> None:
+    seen, wanted = torch.ones(3, 2).double(), torch.tensor([[1.0], [2.0], [6.0]]).double()
+    weight, bias = fit_head(seen, wanted)
+    assert weight.tolist() == [[0.0, 0.0]] and bias.tolist() == [3.0]
+
+
+def test_a_head_that_can_be_fitted_is() -> None:
+    seen = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]).double()
+    weight, bias = fit_head(seen, (3 * seen[:, :1] + 1))
+    # the constant column teaches nothing
+    assert weight[0].tolist() == pytest.approx([3.0, 0.0], abs=0.1)
+    assert bias.item() == pytest.approx(1.0, abs=0.2)
+
+
+def test_units_of_the_federation_are_its_standard_deviations() -> None:
+    moments = {"mean": torch.tensor([1.0, 2.0]), "square": torch.tensor([5.0, 3.9])}
+    units = in_units_of(moments, torch.tensor([5.0, 2.0]))
+    # a variance of 4; and of -0.1, by rounding, which is taken for 0
+    assert units.tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
+
+
+def test_a_subset_is_of_real_examples_before_padding() -> None:
+    rows, real = torch.tensor([7, 8, 9, 7]), torch.tensor([1.0, 1.0, 1.0, 0.0])
+    order = torch.tensor([0.3, 0.1, 0.2, 0.0])
+    chosen = subset(rows, real, 2, order)
+    assert [one.tolist() for one in chosen] == [[8, 9], [1.0, 1.0]]
+    chosen = subset(rows, real, 9, order)
+    assert [one.tolist() for one in chosen] == [[8, 9, 7, 7], [1.0, 1.0, 1.0, 0.0]]
+
+
+class Steps(nn.Module):
+    """A summary for each step of a sequence: the number itself, twice."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[..., None] * self.weight
+
+
+def router(summary: Any, inputs: int = 3) -> tuple[Router, Params]:
+    layers = [lambda: nn.Linear(inputs, 2), lambda: nn.Linear(2, 2)]
+    path = ModularNet(layers, summary, torch.float64)
+    made = Router(path, 1, 2, 2, unit_length=False, relu=False, samples=0)
+    params = {k: torch.zeros_like(v) for k, v in made.net.init(0).items()}
+    params |= {k: torch.ones_like(v) for k, v in params.items() if k.startswith("inputs")}
+    params["labels.weight"] = torch.eye(2).double()
+    params["gates.weight"] = torch.tensor([[1.0, 10.0, 100.0, 1000.0]]).double()
+    return made, params
+
+
+def client_of(x: Tensor, y: list[int], size: float) -> Any:
+    mask = (torch.arange(len(y)) < size).double()
+    source = SimpleNamespace(x=x.double(), y=torch.tensor(y))
+    rows, task = torch.arange(len(y)), CLASSIFICATION
+    return SimpleNamespace(source=source, rows=rows, mask=mask, size=torch.tensor(size), task=task)
+
+
+def test_a_router_sees_the_mean_over_time_of_real_examples() -> None:
+    """Means over time are 2 and 5, the labels 0 and 1; the third example is padding."""
+    made, params = router(Steps)
+    x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 8.0], [90.0, 90.0, 90.0]])
+    client = client_of(x, [0, 1, 1], 2.0)
+    logits = made.of_client(params, client)
+    assert logits.tolist() == pytest.approx([3.5 + 35 + 50 + 500])
+    moments = made.measure(params, client)
+    assert moments["square"].tolist() == pytest.approx([14.5, 14.5, 0.5, 0.5])
+
+
+def test_a_client_without_examples_has_no_preference_and_teaches_nothing() -> None:
+    made, params = router(lambda width: nn.Linear(3, width))
+    client = client_of(torch.ones(1, 3), [0], 0.0)
+    batch = SimpleNamespace(client=client, key=torch.tensor(0))
+    live = {k: v.clone().requires_grad_() for k, v in params.items()}
+    for logits in (made.of_client(live, client), made.of_step(live, batch)):  # type: ignore[arg-type]
+        slopes = torch.autograd.grad(logits.sum(), list(live.values()), allow_unused=True)
+        assert logits.item() == 0
+        assert all(bool((g == 0).all()) for g in slopes if g is not None)
+
+
+def test_a_round_of_turns_without_anybody_leaves_the_modules_alone() -> None:
+    method = FedMNReference(net=small_net(), client_order="sequential", widths=(6, 5))
+    state = Experiment.of(method, small_federation()).start()
+    last = cohort([], round=3, population=4)
+    after = method.conclude(state.server, state.server, {}, last)
+    for name in method.layers:
+        for key, value in state.server[name].items():
+            assert torch.equal(after[name][key], value)
+
+
+def test_routes_are_averaged_over_steps_that_are_real() -> None:
+    routes = torch.tensor([[[0.2, 0.8], [0.4, 0.6]], [[0.5, 0.5], [0.9, 0.1]]])
+    real = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    flat = mean_route(routes, real).flatten().tolist()
+    assert flat == pytest.approx([0.3, 0.7, 0.5, 0.5])
+    assert mean_route(routes, 0 * real).tolist() == [[0.0, 0.0]] * 2
+    assert one_hot(torch.tensor([[0.5, 0.5], [0.4, 0.6]])).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    one, two = torch.ones(2, 3), torch.full((2, 3), 3.0)
+    assert blend(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), one, two)[:, 0].tolist() == [2.5, 1.0]
+
+
+def test_a_portrait_of_flow_has_mean_routes_and_their_standard_deviation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shares of 0.2 and 0.6 for one of both branches: means 0.4 and 0.6, deviation 0.2."""
+    routes = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
+    monkeypatch.setattr(Flow, "routes", lambda *_: routes)
+    seen = SimpleNamespace(x=None, mean=lambda values: values.mean(0))
+    client: Any = SimpleNamespace(first=lambda count: seen)
+    portrait = Flow.portrait(object.__new__(Flow), {}, client)
+    assert portrait["route"].tolist() == pytest.approx([0.4, 0.6, 0.2])
+
+
+def meta_gradient(variant: str) -> Tensor:
+    """Of one number w, with f(w) = w^3 on every part of the batch, at w = 1."""
+    net = Net.of(lambda: nn.Linear(1, 1, bias=False), dtype=torch.float64)
+    method = PerFedAvg(net=net, variant=variant, inner_lr=0.1, delta=0.01)  # type: ignore[arg-type]
+    object.__setattr__(method, "loss_on", lambda model, batch: model["weight"].pow(3).sum())
+    w = torch.tensor([[1.0]]).double().requires_grad_()
+    client: Any = None
+    zeros = torch.zeros(6)
+    batch: Any = SimpleNamespace(
+        x=zeros, y=zeros, index=zeros, mask=torch.ones(6), key=torch.tensor(0), client=client
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedblocks.methods.per_fedavg.divide", lambda batch, count: [batch] * count)
+        value = method.meta_loss({"model": {"weight": w}}, batch)
+    return torch.autograd.grad(value, w)[0]
+
+
+def test_the_meta_gradient_is_that_of_the_moved_model_with_or_without_curvature() -> None:
+    """w - 0.1 x 3 w^2 = 0.7, where the slope is 3 x 0.49 = 1.47. Finite differences of the slope
+    3 w^2 are exact: the curvature times it is 6 x 1.47.
+    """
+    assert meta_gradient("fo").item() == pytest.approx(1.47)
+    assert meta_gradient("hf").item() == pytest.approx(1.47 - 0.1 * 6 * 1.47)
+
+
+def test_a_model_is_moved_along_a_direction_and_other_tensors_stay() -> None:
+    model = {"w": torch.tensor([1.0]), "running_mean": torch.tensor([5.0])}
+    moved = move(model, {"w": torch.tensor([2.0])}, -0.5)
+    assert moved["w"].tolist() == [0.0] and moved["running_mean"] is model["running_mean"]
+
+
+def test_a_federation_of_one_has_no_peers_to_lean_on() -> None:
+    data = small_federation(sizes=(5,))
+    for method in (FedAMP(net=small_net()), HeurFedAMP(net=small_net(), own_share=1.0)):
+        experiment = Experiment.of(method, data)
+        state, _ = run_round(experiment, experiment.start(), [0], Sequential())
+        tensors = [v for block in state.server.values() for v in block.values()]
+        assert all(bool(torch.isfinite(value).all()) for value in tensors)
+
+
+def test_numbers_stored_before_an_option_came_are_those_of_its_printed_value() -> None:
+    """The temperature was there from the start: its value always says what was run."""
+    came_later = {"reading", "lr_scale", "router_start", "router_groups"}
+    assert FedMN.later_options.keys() == AS_PRINTED.keys() - {"temperature"} | came_later
+    assert all(FedMN.later_options[k] == v for k, v in AS_PRINTED.items() if k != "temperature")
+
+
+def test_a_compressed_upload_of_a_client_with_one_example_is_that_of_all_branches() -> None:
+    states = []
+    for compressed in (False, True):
+        method = PFedMB(small_net(), branches=2, compressed_upload=compressed)
+        experiment = Experiment.of(method, small_federation(sizes=(1, 4)))
+        states.append(run_round(experiment, experiment.start(), [0, 1], Sequential())[0])
+    for name, slots in states[0].server.items():
+        for key, value in slots.items():
+            assert torch.allclose(states[1].server[name][key], value, atol=1e-12), (name, key)
+
+
+def test_own_statistics_stay_in_the_mixture_of_fedala() -> None:
+    method = FedALA(net=normed_net(), statistics="local")
+    shared = {k: torch.zeros_like(v) for k, v in method.net.init(0).items()}
+    local = {k: torch.full_like(v, 4) for k, v in shared.items()}
+    mixing = {"3.weight": torch.full_like(shared["3.weight"], 0.25)}
+    mixed = method.mixture({"model": shared, "local": local, "mixing": mixing})
+    values = {name: set(value.flatten().tolist()) for name, value in mixed.items()}
+    assert values["3.weight"] == {3.0} and values["0.weight"] == {0.0}  # mixed, and below
+    assert values["1.running_mean"] == {4.0} == values["1.running_var"]
+    average = FedALA(net=normed_net()).mixture({"model": shared, "local": local, "mixing": mixing})
+    assert float(average["1.running_mean"][0]) == 0.0
+
+
+@pytest.mark.parametrize(("scope", "rows"), [("layer", 2), ("model", 1)])
+def test_alpha_has_a_row_for_each_layer_or_one_for_all(scope: Any, rows: int) -> None:
+    alpha = PFedMB(small_net(), branches=3, alpha_scope=scope).blocks()["alpha"]
+    assert isinstance(alpha, Private)
+    assert alpha.part.init(0)["value"].shape == (rows, 3)
