@@ -43,7 +43,7 @@ from fedblocks.core.server import own_server
 from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
 from fedblocks.core.trees import map_leaves
-from fedblocks.core.uploads import Uploads, uploads_of
+from fedblocks.core.uploads import uploads_of
 from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
@@ -240,11 +240,3 @@ class Rehearsal:
                 message = f'{where} returns "{name}", which the server does not have'
                 raise UserError(message, f"return blocks of the server: {known}")
             check_like(where, name, slots, before[name])
-
-    def _check_uploads(self, uploads: Uploads) -> None:
-        """Refuse copies that would be refused of every client."""
-        for name, upload in uploads.items():
-            wrong = misfit(name, upload, self.state.server[upload.name])
-            if wrong is not None:
-                message = f"{self.where('finish')} returns what no slot can hold: {wrong[1]}"
-                raise UserError(message, "return tensors of the names, shapes and types of a slot")
