@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from fedblocks.data.sets.cyclic import label_groups
 from fedblocks.data.sets.idx import read_idx
 from fedblocks.data.sets.own import number_labels
 from fedblocks.data.sets.signals import Recordings
+from fedblocks.data.sets.wisdm import good_records
 from fedblocks.data.targets import (
     is_one_hot,
     odd_targets,
@@ -232,3 +234,10 @@ def test_columns_that_a_table_does_not_have_are_refused() -> None:
         Roles("label", "user", inputs=("a", "c")).check("the table", names)
     with pytest.raises(DataError, match="the table has no column of inputs"):
         Roles("label", "user").check("the table", ["label", "user"])
+
+
+def test_records_of_wisdm_are_read_between_blanks_and_what_is_spoilt_is_counted() -> None:
+    spoilt = count()
+    text = "\n 33,Walking,5,1,2,3 ;33,Walking,6,1,2,3, ; \n;33,Walking,7,1,2\n"
+    records = list(good_records(text, spoilt))
+    assert [record[2] for record in records] == [5, 6] and next(spoilt) == 1

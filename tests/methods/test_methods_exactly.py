@@ -36,6 +36,7 @@ from fedblocks.methods.fedmn.warm_start import fit_head
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.instance_routes import blend, mean_route, one_hot
 from fedblocks.methods.per_fedavg import PerFedAvg, move
+from fedblocks.methods.pfedmb.branches import NEGLIGIBLE, without_negligible, without_small
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
 from fedblocks.testing.extras import normed_net
@@ -365,3 +366,12 @@ def test_alpha_has_a_row_for_each_layer_or_one_for_all(scope: Any, rows: int) ->
     alpha = PFedMB(small_net(), branches=3, alpha_scope=scope).blocks()["alpha"]
     assert isinstance(alpha, Private)
     assert alpha.part.init(0)["value"].shape == (rows, 3)
+
+
+def test_weights_of_a_least_size_stay_and_the_largest_always() -> None:
+    weights = torch.tensor([0.5, 0.25, 0.125, 0.125])
+    assert without_small(weights, 0.25).tolist() == pytest.approx([2 / 3, 1 / 3, 0.0, 0.0])
+    assert without_small(weights, 0.9).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert without_small(weights, 0) is weights
+    small = torch.tensor([NEGLIGIBLE, 2 * NEGLIGIBLE])
+    assert without_negligible(small).tolist() == [0.0, small[1].item()]
