@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedblocks.core import mode
 from fedblocks.core.admission import _are_finite, examine
+from fedblocks.core.blocks import Mixture, PerClient, Pool, Selection
 from fedblocks.core.errors import DataError, alike
 from fedblocks.core.fields import Fields
 from fedblocks.core.frozen_hash import content_hash
@@ -27,6 +28,7 @@ from fedblocks.core.metrics import (
 )
 from fedblocks.core.modular_net import started_from
 from fedblocks.core.net import Net
+from fedblocks.core.parts import Value
 from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
@@ -34,7 +36,7 @@ from fedblocks.core.samplers import TraceSampler
 from fedblocks.core.schedules import Cosine
 from fedblocks.core.server import Cohort
 from fedblocks.core.task import Task
-from fedblocks.core.uploads import Upload
+from fedblocks.core.uploads import Upload, _weights
 
 EXACT = {"rel": 0, "abs": 1e-14}
 NAN = float("nan")
@@ -100,20 +102,21 @@ def lane_upload(lanes: tuple[int, ...], per_slot: bool) -> Upload:
     copies = numbers[:, None].expand(-1, 2, -1) if per_slot else numbers
     weights = torch.stack([torch.arange(1.0, clients + 1), torch.zeros(clients)], 1).double()
     ids = torch.arange(clients)
-    whole = {"w": copies, "b": (100 * copies).double()}
+    whole = {"w": copies, "v": 10 * copies, "b": (100 * copies).double()}
     return Upload("model", ids, whole, weights, per_slot, Average(), lanes=lanes)
 
 
 @pytest.mark.parametrize("per_slot", [True, False])
 def test_lanes_of_unequal_length_have_means_of_their_own(per_slot: bool) -> None:
     old = {"w": torch.tensor([[-1.0], [-2.0], [-3.0], [-4.0]])}
-    old |= {"b": old["w"].double(), "kept": torch.zeros(4, 1)}
+    old |= {"v": 2 * old["w"], "b": old["w"].double(), "kept": torch.zeros(4, 1)}
     new, written = reduce_slots(old, lane_upload((2, 3), per_slot))
     first = (1 * 1 + 2 * 2) / 3
     second = (3 * 4 + 4 * 8 + 5 * 16) / 12
     assert written.tolist() == [True, False, True, False]
     assert new["w"].dtype == torch.float32 and new["b"].dtype == torch.double
     assert new["w"].flatten().tolist() == pytest.approx([first, -2.0, second, -4.0], rel=1e-7)
+    assert new["v"].flatten().tolist() == pytest.approx([10 * first, -4.0, 10 * second, -8.0])
     assert new["b"].flatten().tolist() == pytest.approx(
         [100 * first, -2.0, 100 * second, -4.0], rel=1e-15
     )
@@ -161,7 +164,7 @@ def test_a_net_starts_from_trained_tensors_whatever_the_seed() -> None:
 
 
 def test_blanks_around_a_name_are_no_part_of_it() -> None:
-    assert alike("  FedAvg ", ["fedavg", "fedavg_ft"]) == ["fedavg"]
+    assert alike("  FedAvg ", ["fedavg", "fedavg2"]) == ["fedavg"]
 
 
 def test_blanks_in_a_trace_are_no_part_of_names_and_rounds(tmp_path: Path) -> None:
@@ -267,3 +270,26 @@ def test_every_draw_of_a_pass_has_a_key_of_its_own() -> None:
         assert mode.current().next_key().item() == keys[0]
     with mode.mode(training=True, mapped=False), pytest.raises(RuntimeError, match="outside"):
         mode.current().next_key()
+
+
+def test_a_value_starts_as_a_copy_of_its_own() -> None:
+    value = torch.tensor([1.0])
+    start = Value(value).init(0)["value"]
+    start.add_(1)
+    assert value.tolist() == [1.0] and start.tolist() == [2.0]
+
+
+def test_weights_of_uploads_are_doubles_whatever_says_them() -> None:
+    part, sizes = Value(torch.zeros(1)), torch.tensor([3.0, 0.0]).double()
+    cohort = Cohort(torch.arange(2), sizes, {}, 2, 0, 0)
+    own = _weights(PerClient(part, "own"), None, None, None, cohort)
+    assert own.tolist() == [[1.0], [0.0]] and own.dtype == torch.double
+    asked = _weights(PerClient(part, "own"), None, torch.tensor([0.5, 2.0]), None, cohort)
+    assert asked.tolist() == [[0.5], [2.0]] and asked.dtype == torch.double
+    mixed = _weights(Pool(part, 2), Mixture(torch.tensor([[0.5, 0.5], [1, 0]])), None, None, cohort)
+    assert mixed.tolist() == [[1.5, 1.5], [0.0, 0.0]] and mixed.dtype == torch.double
+    picked = _weights(Pool(part, 3), Selection(torch.tensor([[2], [0]])), None, None, cohort)
+    assert picked.tolist() == [[0.0, 0.0, 3.0], [0.0, 0.0, 0.0]]
+    wanted = _weights(Pool(part, 2), None, None, torch.tensor([[0.0, 0.2], [1, 1]]), cohort)
+    assert wanted.tolist() == [[0.0, 3.0], [0.0, 0.0]]
+    assert _weights(Pool(part, 2), None, None, None, cohort).tolist() == [[3.0, 3.0], [0.0, 0.0]]

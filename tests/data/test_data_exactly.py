@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,12 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.partition import cut
 from fedblocks.data.rows import Rows
 from fedblocks.data.sets import realworld, stl10, tff
+from fedblocks.data.sets.columns import Roles
 from fedblocks.data.sets.cyclic import label_groups
 from fedblocks.data.sets.idx import read_idx
 from fedblocks.data.sets.own import number_labels
 from fedblocks.data.sets.signals import Recordings
+from fedblocks.data.sets.wisdm import good_records
 from fedblocks.data.targets import (
     is_one_hot,
     odd_targets,
@@ -205,9 +208,12 @@ def test_an_idx_file_may_hold_nothing_but_not_less() -> None:
     head = b"\0\0\x08\x01"
     assert read_idx(head + bytes(4), "a").shape == (0,)
     assert read_idx(head + b"\0\0\0\2ab", "a").tolist() == [97, 98]
-    for wrong in (head + bytes(3), head + b"\0\0\0\2a", head + b"\0\0\0\2abc"):
-        with pytest.raises(DataError, match="should hold"):
-            read_idx(wrong, "a")
+    for wrong in (b"\0\0\0\2a", b"\0\0\0\2abc"):
+        with pytest.raises(DataError, match=r"a should hold \[2\] bytes"):
+            read_idx(head + wrong, "a")
+    for missing in range(4):
+        with pytest.raises(DataError, match="a ends before it says how much it holds"):
+            read_idx(head + bytes(missing), "a")
 
 
 def test_the_official_words_are_the_first_of_each_line_whatever_bytes_they_are(
@@ -218,3 +224,20 @@ def test_the_official_words_are_the_first_of_each_line_whatever_bytes_they_are(
     local: Any = SimpleNamespace(paths=[path])
     vocabulary = tff.vocabulary_for(local, None, 4, 2)  # type: ignore[arg-type]
     assert vocabulary.words == ("the", "na\N{REPLACEMENT CHARACTER}ve", "of")
+
+
+def test_columns_that_a_table_does_not_have_are_refused() -> None:
+    names = ["a", "b", "label", "user"]
+    Roles("label", "user").check("the table", names)
+    assert Roles("label", "user").others(names) == ("a", "b")
+    with pytest.raises(DataError, match='the table has no column "c"'):
+        Roles("label", "user", inputs=("a", "c")).check("the table", names)
+    with pytest.raises(DataError, match="the table has no column of inputs"):
+        Roles("label", "user").check("the table", ["label", "user"])
+
+
+def test_records_of_wisdm_are_read_between_blanks_and_what_is_spoilt_is_counted() -> None:
+    spoilt = count()
+    text = "\n 33,Walking,5,1,2,3 ;33,Walking,6,1,2,3, ; \n;33,Walking,7,1,2\n"
+    records = list(good_records(text, spoilt))
+    assert [record[2] for record in records] == [5, 6] and next(spoilt) == 1

@@ -14,7 +14,7 @@ def content_hash(params: Params) -> str:
     """SHA-256 of names, types, shapes and numbers: equal where the tensors are."""
     digest = sha256()
     for name, value in sorted(params.items()):
-        plain = value.detach().cpu().contiguous()
+        plain = value.cpu().contiguous()
         digest.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
         digest.update(plain.view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

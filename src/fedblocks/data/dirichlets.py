@@ -94,7 +94,7 @@ def share_out_all(shares: Floats, sizes: Sequence[int]) -> Ints:
     """Whole rows by shares [classes, clients]: each client has as many in all as its
     shares say, within about one.
     """
-    counts = np.zeros(shares.shape, np.int64)
+    counts = np.empty(shares.shape, np.int64)
     owed = np.zeros(shares.shape[1])  # [clients]
     for label, (share, rows) in enumerate(zip(shares, sizes)):
         counts[label], owed = share_out(share, rows, owed)

@@ -227,7 +227,7 @@ def test_the_files_of_mnist_are_not_taken_for_those_of_fashion_mnist(data_folder
     [
         (lambda raw: raw[:-1], r"should hold \[2, 28, 28\] bytes but holds 1567"),
         (lambda raw: b"PK" + raw, "not an idx file"),
-        (lambda raw: raw[:6], "should hold"),
+        (lambda raw: raw[:6], "ends before it says how much it holds"),
         (lambda raw: as_idx(some(3, 28, 28)), r"shape \[3, 28, 28\] with labels of shape \[2\]"),
     ],
 )

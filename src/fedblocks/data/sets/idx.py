@@ -250,7 +250,9 @@ def read_idx(raw: bytes, name: str) -> npt.NDArray[Any] | Bytes:
     if len(raw) < 4 or raw[:3] != b"\0\0\x08":
         raise DataError(f"{name} is not an idx file of bytes", fix)
     begin = 4 + 4 * raw[3]
-    shape = struct.unpack(f">{raw[3]}I", raw[4:begin]) if len(raw) >= begin else (-1,)
+    if len(raw) < begin:
+        raise DataError(f"{name} ends before it says how much it holds", fix)
+    shape = struct.unpack(f">{raw[3]}I", raw[4:begin])
     if int(np.prod(shape)) != len(raw) - begin:
         raise DataError(f"{name} should hold {list(shape)} bytes but holds {len(raw) - begin}", fix)
     return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)
