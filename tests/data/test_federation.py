@@ -254,7 +254,7 @@ def test_bad_rows_are_refused_with_the_name_of_their_client(
     federation: Federation, what: str
 ) -> None:
     with pytest.raises(
-        DataError, match=r'(row \d+.*\(clients: "client-4"\)|at "client-4")\n'
+        DataError, match=r'(row \d+.*\(clients: "client-4"\)|at "client-4")[;\n]'
     ) as caught:
         spoilt(federation, what).check()
     assert caught.value.fix

@@ -137,7 +137,7 @@ def _break_block(client: int, name: str, key: str, value: float) -> Tamper:
     def tamper(job: Job, out: Trained) -> Trained:
         if client not in job.ids:
             return out
-        broken = out.blocks[name][key].clone()
+        broken = out.blocks[name][key].clone(memory_format=torch.contiguous_format)
         broken[job.ids.index(client)].view(-1)[-1:] = value
         return replace(out, blocks={**out.blocks, name: {**out.blocks[name], key: broken}})
 
