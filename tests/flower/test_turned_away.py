@@ -45,6 +45,7 @@ def test_who_is_turned_away_is_counted(
         routes={b"/known"},
         refusals=SimpleNamespace(count=lambda what, who: counts.append((what, who))),
         check=lambda _: sender,
+        uses=SimpleNamespace(note=lambda *_: None),
         _problem=lambda *_: problem,
         _pass_on=passed,
     )
