@@ -131,7 +131,7 @@ def _carry_out(trial: SuiteTrial, as_json: bool) -> None:
         _show(row, trial, sorted(absent))
     for text in strange:
         say(f"warning: other data than the suite's manifest: {text}")
-    if not done:
+    if not done and not any(row["killed"] for row in rows):
         say("stopped at the budget; go on with the same command")
 
 
@@ -147,7 +147,8 @@ def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
     held_out = ", held-out variants" if trial.held_out else ""
     say(f"{row['name']}: suite {VERSION}{held_out}, {trial.seeds} paired seeds")
     if not row["scores"]:
-        say("nothing has been run yet")
+        for text in _killed(row) or ["nothing has been run yet"]:
+            say(text)
         return
     show_table(HEADINGS, [_cells(score) for score in row["scores"]])
     say(MEANING)
@@ -165,6 +166,7 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
         for score in row["scores"]
         if score["error"]
     ]
+    lines += _killed(row)
     below, compared = row["below_both"], row["compared"]
     if below:
         lines.append(
@@ -183,6 +185,12 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
     if absent:
         lines.append(f"Absent, so there is no score of the whole suite: {', '.join(absent)}.")
     return lines
+
+
+def _killed(row: dict[str, Any]) -> list[str]:
+    """The beds where a worker was killed from outside: no score, and no failure of the method."""
+    again = "no failure of the method; the same command runs it again, with --jobs 1 in less memory"
+    return [f"{text}; {again}" for text in row["killed"].values()]
 
 
 def _cells(score: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedblocks.recipes.recipe import Cell, Recipe, Values
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import write_atomically
 
-Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error
+Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error, killed
 # what is to be known of every number
 ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")
 _environment = cache(environment)  # the same in all of a process
@@ -62,7 +62,7 @@ class Results:
             "validation": answer["numbers"]["value"],
         }
         self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
-        self._entry(cell).pop("error", None)
+        self._forgive(cell)
         self.save()
 
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
@@ -70,7 +70,7 @@ class Results:
         entry = self._entry(cell)
         entry["chosen"] = values
         entry["seeds"][str(seed)] = {**answer["numbers"], **_origin(answer), "key": key}
-        entry.pop("error", None)
+        self._forgive(cell)
         self.save()
 
     def seeds(self, cell: Cell) -> list[int]:
@@ -85,7 +85,13 @@ class Results:
 
     def fail(self, cell: Cell, message: str) -> None:
         """A run of this cell failed."""
+        self._forgive(cell)
         self._entry(cell)["error"] = message
+        self.save()
+
+    def note_killed(self, cell: Cell, message: str) -> None:
+        """A worker was killed from outside, which says nothing about the cell."""
+        self._entry(cell)["killed"] = message
         self.save()
 
     def save(self) -> None:
@@ -113,6 +119,11 @@ class Results:
             raise RunFolderError(
                 f"cannot write {self.path}: {error.strerror or error}", "choose another --out"
             ) from error
+
+    def _forgive(self, cell: Cell) -> None:
+        """What went wrong before counts no more."""
+        for key in ("error", "killed"):
+            self._entry(cell).pop(key, None)
 
     def _entry(self, cell: Cell) -> Entry:
         empty: Entry = {

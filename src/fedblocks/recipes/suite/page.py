@@ -103,7 +103,7 @@ def overview(rows: Sequence[Row], beds: Sequence[BedRuns]) -> str:
     lines = [head, "|---" * (len(names) + 3) + "|"]
     for row in rows:
         by_bed = {score["bed"]: score for score in row["scores"]}
-        cells = [_accuracy(by_bed.get(name), name in row["below_both"]) for name in names]
+        cells = [_place(row, by_bed.get(name), name) for name in names]
         mean = row["error_reduction"].get("fedavg_ft")
         rank = "-" if row["rank"] is None else f"{row['rank']:.1f}"
         lines.append(f"| {_link(row['name'])} | {' | '.join(cells)} | {_mean(mean)} | {rank} |")
@@ -147,6 +147,13 @@ def _score_line(score: Row) -> str:
     cells = [f"{_link(score['name'])}{failed}", _accuracy(score, False), *gains, reduction, rank]
     cells += [*shares, f"{100 * score['bottom_decile']:.1f}", new, f"{score['bytes'] / 1e6:.2f}"]
     return f"| {' | '.join(cells)} | {score['seconds']:.0f} |"
+
+
+def _place(row: Row, score: Mapping[str, Any] | None, bed: str) -> str:
+    """What a method reached on a bed; or that its worker was killed, which says nothing of it."""
+    if score is None and bed in row["killed"]:
+        return "killed, to be run again"
+    return _accuracy(score, bed in row["below_both"])
 
 
 def _accuracy(score: Mapping[str, Any] | None, is_below: bool) -> str:

@@ -44,7 +44,9 @@ Suite {version}, manifest `{manifest}`. What a number means:
 - **New clients** never trained; they join as the method says, and are tested on their own test
   data.
 - **MB**: bytes both ways for a client in all rounds. Seconds are of one core and only a hint.
-- A method that **fails** on a bed counts as Local there, and is marked.
+- A method that **fails** on a bed counts as Local there, and is marked. A worker that is
+  **killed** from outside, as by a machine without memory, is no failure: the run is tried once
+  more, then noted as killed, without a score, and the next call takes it up again.
 - **Your own method** enters by the entry point `fedblocks.methods` or by `--code`. An attribute
   `space` of the class (option -> values, at most three besides the rate) says what is tuned.
   Each version of its source has results of its own, and the command says how many versions have

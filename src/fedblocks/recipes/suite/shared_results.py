@@ -34,5 +34,8 @@ class SharedResults(Results):
     def fail(self, cell: Cell, message: str) -> None:
         self.files[cell.key].fail(cell, message)
 
+    def note_killed(self, cell: Cell, message: str) -> None:
+        self.files[cell.key].note_killed(cell, message)
+
     def _entry(self, cell: Cell) -> Entry:
         return self.files[cell.key]._entry(cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,7 @@ def cut_seeds(runs: BedRuns, seeds: int) -> BedRuns:
         name: {seed: run for seed, run in own.items() if seed < seeds}
         for name, own in runs.runs.items()
     }
-    return BedRuns(runs.bed, first, runs.errors)
+    return replace(runs, runs=first)
 
 
 def other_data(trial: SuiteTrial) -> list[str]:
