@@ -22,6 +22,8 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
     """
     cells = [cell for cell in asked.cells if not missing(cell)]
     ready = [task for cell in cells for task in asked.due(cell)]
+    for text in asked.results.drop_stale():
+        tell(text)
     running: dict[Future[list[Answer]], list[CellTask]] = {}
     crew = ProcessPool(asked.jobs)
     with ThreadPoolExecutor(asked.jobs) as pool:
