@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fedblocks.config.registry import CODE
 from fedblocks.methods import METHODS
 from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.process_pool import ProcessPool, WorkerProcess
-from fedblocks.recipes.running.reproduce import carry_out
+from fedblocks.recipes.running.reproduce import _company, carry_out
 from fedblocks.recipes.running.worker import answers
 from fedblocks.recipes.show import rows_of
 from fedblocks.recipes.suite.beds import BEDS
@@ -132,3 +133,11 @@ def test_half_a_line_of_a_killed_worker_is_no_answer(monkeypatch: pytest.MonkeyP
     )
     monkeypatch.setattr(worker, "_running_process", lambda: process)
     assert worker.work({"jobs": [{}], "seconds": None, "lanes": False}) == [{"killed": 9}]
+
+
+def test_a_run_whose_worker_was_killed_is_no_lane_beside_others() -> None:
+    first, second, third = (SimpleNamespace(folder=Path(name), kind="alike") for name in "abc")
+    crew: Any = SimpleNamespace(retried={Path("b")})
+    tasks: Any = [first, second, third]
+    assert _company(crew, tasks) == [first, third]
+    assert _company(crew, tasks[1:]) == [second]

@@ -160,6 +160,16 @@ def test_a_plan_of_what_is_there_says_that_nothing_is_missing(fedblocks: Fedbloc
     fedblocks("local", *ON_TINY, "--tuned")
     _, out, _ = fedblocks("local", *ON_TINY, "--plan")
     assert "Nothing is missing" in out
+    _, out, _ = fedblocks("local", "--beds", "tiny", "--seeds", "3", "--plan", "--json")
+    runs = {(row["method"], row["is_tuned"]): row["runs"] for row in json.loads(out)["rows"]}
+    assert runs["local", True] == 2  # its 8 tries are there
+    path = Path("results/suite-1-local.json")
+    table = json.loads(path.read_text())
+    del table["cells"]["tiny/local, tuned"]["tuning"][5:]
+    path.write_text(json.dumps(table))
+    _, out, _ = fedblocks("local", "--beds", "tiny", "--seeds", "3", "--plan", "--json")
+    runs = {(row["method"], row["is_tuned"]): row["runs"] for row in json.loads(out)["rows"]}
+    assert runs["local", True] == 3 + 3  # tries, and all seeds: another setting may be chosen
     _, out, _ = fedblocks("--beds", "tiny", "--lite", "--plan", "--json")
     assert {row["method"] for row in json.loads(out)["rows"]} > {"fedmn", "flow", "modfl"}
 
