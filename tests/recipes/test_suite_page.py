@@ -51,7 +51,7 @@ def test_the_page_shows_every_method_with_its_scores_and_says_who_is_below_both(
         if line.startswith("| [fedmn]") and "MB" not in line and "2.00" in line
     )
     assert "-10.0 [-10.0, -10.0] | -20.0 [-20.0, -20.0] | -40.0 [-40.0, -40.0]" in line
-    assert line.endswith("| 0 | 100 | 40.0 | 50.0 | 2.00 | 3 |")
+    assert line.endswith("| 0 | 100 | 40.0 | 50.0 | 2.00 | 3 | A |")
     assert (
         "## Results tuned" not in page and "held-out variants" not in page.partition("## Beds")[2]
     )
@@ -141,3 +141,49 @@ def test_what_methods_say_is_that_of_the_stored_results() -> None:
     assert read_default_runs() == default_runs(ROOT / "results"), "run python docs/generate.py"
     page = (ROOT / "docs" / "suite.md").read_text()
     assert page == suite_page(ROOT / "results"), "run python docs/generate.py"
+
+
+def test_the_page_starts_with_what_was_run_and_whose_defaults_fail(tmp_path: Path) -> None:
+    beds = ("digits-groups", "hapt", "wisdm51")
+    run = {"new": "", "bytes": 1, "seconds": 1.0, "partition": "0"}
+    for method, right in {"local": 5, "fedavg": 6, "fedavg_ft": 8, "fedmn": 4}.items():
+        own = {"0": {**run, "test": f"0:{right}/10"}}
+        cells = {f"{bed}/{method}": {"seeds": own, "tuning": []} for bed in beds}
+        store(tmp_path, method, right, **cells)
+    top = suite_page(tmp_path).partition("## What a number means")[0]
+    assert "Rows with defaults: 12 of 245; tuned: 0 of 245." in top
+    assert "**Below both Local and FedAvg on more than 2** of the 3 of 7 beds" in top
+    assert "compared on: fedmn (digits-groups, hapt, wisdm51)." in top
+    assert "| [fedmn](methods/fedmn.md) | 3 (3 with fewer than 6 seeds) | 0 | digits-gr" in top
+    assert "| [moon](methods/moon.md) | 0 | 0 | - |" in top
+    assert "| [fedavg_ft](methods/fedavg_ft.md) | 3 (3 with fewer than 6 seeds) | 0 | now" in top
+    (tmp_path / "suite-1-fedmn.json").unlink()
+    assert "No method ends below both Local and FedAvg on more than 2" in suite_page(tmp_path)
+
+
+def test_the_page_says_what_machines_a_row_came_from(results: Path) -> None:
+    path = results / "suite-1-fedmn.json"
+    table = json.loads(path.read_text())
+    seeds = table["cells"]["digits-groups/fedmn"]["seeds"]
+    seeds["0"] |= {"device": "cpu", "processor": "AMD EPYC, AVX2", "torch": "2.11"}
+    seeds["1"] |= {"device": "NVIDIA H200", "processor": "AMD EPYC, AVX2", "torch": "2.13"}
+    path.write_text(json.dumps(table))
+    page = suite_page(results)
+    assert "| A | AMD EPYC, AVX2; torch 2.11 | 0 | 1 |" in page
+    assert "| B | NVIDIA H200; torch 2.13 | 0 | 1 |" in page
+    assert "| C | a processor that was not noted; torch that was not noted | 3 | 0 |" in page
+    scores = page.partition("### digits-groups")[2].partition("## Defaults")[0].splitlines()
+    ends = {line.split("]")[0]: line[-6:] for line in scores if line.startswith("| [")}
+    assert ends["| [fedmn"].endswith(" A+B |") and ends["| [local"].endswith("| C |")
+
+
+def test_a_killed_run_is_shown_as_such_and_counts_as_nothing(results: Path) -> None:
+    killed = {"seeds": {}, "tuning": [], "killed": "hapt/fedmn, seed 0: killed (signal 9)"}
+    run = {"test": "0:5/10", "new": "", "bytes": 1, "seconds": 1.0, "partition": "0"}
+    for method, right in {"local": 5, "fedavg": 6, "fedavg_ft": 8}.items():
+        own = {"0": {**run, "test": f"0:{right}/10"}}
+        store(results, method, right, **{f"hapt/{method}": {"seeds": own, "tuning": []}})
+    store(results, "fedmn", 4, **{"hapt/fedmn": killed})
+    page = suite_page(results)
+    assert "| [fedmn](methods/fedmn.md) | 40.0 ± 0.0 **(v)** | killed, to be run again |" in page
+    assert "[fedmn]" not in page.partition("### hapt")[2].partition("## Defaults")[0]

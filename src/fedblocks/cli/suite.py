@@ -13,16 +13,18 @@ from fedblocks.cli.code import CodeFiles, share_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
 from fedblocks.cli.reproduce import Budget, Jobs, Out, default_jobs, has_gpu, seconds_of
+from fedblocks.cli.suite_pieces import merge_files, show_plan
 from fedblocks.core.errors import UserError, count_of
 
 if TYPE_CHECKING:
+    from fedblocks.recipes.suite.entrants import Entrant
     from fedblocks.recipes.suite.trial import SuiteTrial
 
 Methods = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="METHOD",
-        help="Method, or several; `fedblocks methods` lists all.",
+        help="Method, or several; `fedblocks methods` lists all. With --merge: result files.",
         autocompletion=some_method,
     ),
 ]
@@ -43,6 +45,15 @@ HeldOut = Annotated[
     bool, typer.Option("--held-out", help="Use the held-out variants: other clients and splits.")
 ]
 Listed = Annotated[bool, typer.Option("--list", help="List the beds, their data and their cost.")]
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Say what is missing and how long it may take; default: all methods."
+    ),
+]
+Merge = Annotated[
+    bool, typer.Option("--merge", help="Merge result files of other machines into results/.")
+]
 
 SEEDS, LITE_SEEDS = 6, 2
 HEADINGS = {
@@ -77,6 +88,8 @@ def suite(
     jobs: Jobs = None,
     out: Out = Path(),
     listed: Listed = False,
+    plan: Plan = False,
+    merge: Merge = False,
     as_json: AsJson = False,
 ) -> None:
     """Test a method on small real data sets and rank it.
@@ -86,7 +99,6 @@ def suite(
 
     def action() -> None:
         from fedblocks.recipes.suite.beds import choose_beds
-        from fedblocks.recipes.suite.entrants import Entrant
         from fedblocks.recipes.suite.trial import SuiteTrial
 
         share_code(code)
@@ -94,25 +106,39 @@ def suite(
         if listed:
             _show_beds(as_json)
             return
-        if not methods:
-            fix = "for example: fedblocks suite fedper --lite"
-            raise UserError("say which method", fix)
+        if merge:
+            merge_files([Path(name) for name in methods or []], out, as_json)
+            return
         if lite and tuned:
             raise UserError("--lite has no tuned rows", "leave out --lite or --tuned")
+        seconds = None if budget is None else seconds_of(budget)
         trial = SuiteTrial(
-            [Entrant.named(name, code or []) for name in dict.fromkeys(methods)],
+            _entrants(methods or [], code or [], plan),
             chosen,
             seeds or (LITE_SEEDS if lite else SEEDS),
             out,
-            tuned,
+            tuned or (plan and not lite),
             held_out,
             jobs or default_jobs(),
             has_gpu(),
-            time.monotonic() + seconds_of(budget) if budget is not None else None,
+            None if seconds is None else time.monotonic() + seconds,
         )
-        _carry_out(trial, as_json)
+        if plan:
+            show_plan(trial, seconds, as_json)
+        else:
+            _carry_out(trial, as_json)
 
     stoppable(action)
+
+
+def _entrants(names: list[str], code: list[str], plan: bool) -> list[Entrant]:
+    """The methods that were named; a plan without any is one of all."""
+    from fedblocks.methods import METHODS
+    from fedblocks.recipes.suite.entrants import Entrant
+
+    if not names and not plan:
+        raise UserError("say which method", "for example: fedblocks suite fedper --lite")
+    return [Entrant.named(name, code) for name in dict.fromkeys(names or METHODS)]
 
 
 def _carry_out(trial: SuiteTrial, as_json: bool) -> None:
@@ -131,7 +157,7 @@ def _carry_out(trial: SuiteTrial, as_json: bool) -> None:
         _show(row, trial, sorted(absent))
     for text in strange:
         say(f"warning: other data than the suite's manifest: {text}")
-    if not done:
+    if not done and not any(row["killed"] for row in rows):
         say("stopped at the budget; go on with the same command")
 
 
@@ -147,7 +173,8 @@ def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
     held_out = ", held-out variants" if trial.held_out else ""
     say(f"{row['name']}: suite {VERSION}{held_out}, {trial.seeds} paired seeds")
     if not row["scores"]:
-        say("nothing has been run yet")
+        for text in _killed(row) or ["nothing has been run yet"]:
+            say(text)
         return
     show_table(HEADINGS, [_cells(score) for score in row["scores"]])
     say(MEANING)
@@ -165,6 +192,7 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
         for score in row["scores"]
         if score["error"]
     ]
+    lines += _killed(row)
     below, compared = row["below_both"], row["compared"]
     if below:
         lines.append(
@@ -183,6 +211,12 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
     if absent:
         lines.append(f"Absent, so there is no score of the whole suite: {', '.join(absent)}.")
     return lines
+
+
+def _killed(row: dict[str, Any]) -> list[str]:
+    """The beds where a worker was killed from outside: no score, and no failure of the method."""
+    again = "no failure of the method; the same command runs it again, with --jobs 1 in less memory"
+    return [f"{text}; {again}" for text in row["killed"].values()]
 
 
 def _cells(score: dict[str, Any]) -> dict[str, Any]:

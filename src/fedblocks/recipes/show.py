@@ -77,6 +77,8 @@ def _state(
         return f"needs the files of {', '.join(absent)}{others}"
     if "error" in entry:
         return f"failed: {entry['error']}"
+    if "killed" in entry:
+        return f"{entry['killed']}; the same command takes it up again"
     if len(entry["seeds"]) >= seeds:
         return "done"
     if len(cell.points(quick)) > 1 and not entry["seeds"]:

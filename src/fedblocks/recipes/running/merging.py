@@ -15,11 +15,19 @@ from fedblocks.recipes import recipe_named
 from fedblocks.recipes.running.results import ORIGIN, Entry, Results
 
 LARGEST = 2**26  # bytes of a file of results
+NOTHING: Entry = {"tuning": [], "seeds": {}}
 APART = "keep them in folders of their own (--out)"
 
 
 def merge(files: Sequence[Path], folder: Path) -> Results:
     """Join results files, and the one that is in the folder already, into the folder's."""
+    results = join(files, folder)
+    results.save()
+    return results
+
+
+def join(files: Sequence[Path], folder: Path) -> Results:
+    """The same without writing it; whatever contradicts something else is refused by its name."""
     contents = [(path, _read(path)) for path in files]
     names = {(one["recipe"], one["quick"]) for _, one in contents}
     if len(names) > 1:
@@ -31,10 +39,16 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
     sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
     for key, entry in results.cells.items():
         _note(sources, key, entry, results.path)
+    conflicts: list[str] = []
     for path, one in contents:
         for key, entry in one["cells"].items():
-            _join(results.cells, key, entry, sources, path)
-    results.save()
+            against = _conflicts(results.cells.get(key, NOTHING), key, entry, sources, path)
+            conflicts += against
+            if not against:
+                _join(results.cells, key, entry)
+            _note(sources, key, entry, path)
+    if conflicts:
+        raise UserError("\n".join(conflicts), APART)
     return results
 
 
@@ -52,34 +66,45 @@ def _read(path: Path) -> dict[str, Any]:
     return whole
 
 
-def _join(
-    cells: dict[str, Entry],
+def _conflicts(
+    mine: Entry,
     key: str,
     other: Entry,
     sources: dict[tuple[str, str], Path],
     path: Path,
-) -> None:
+) -> list[str]:
+    """The numbers that two files contradict each other in."""
+    known = _numbers(mine)
+    unlike = [
+        f"{sources[key, name]} and {path} have other numbers for the same run of {key} ({name})"
+        for name, number in _numbers(other).items()
+        if name in known and _plain(known[name]) != _plain(number)
+    ]
+    seeds = [
+        (seed, mine["seeds"][seed]["key"], one["key"])
+        for seed, one in other["seeds"].items()
+        if seed in mine["seeds"]
+    ]
+    return unlike + [
+        f"{sources[key, name]} and {path} ran seed {seed} of {key} with other settings"
+        for seed, name, own in seeds
+        if name != own
+    ]
+
+
+def _join(cells: dict[str, Entry], key: str, other: Entry) -> None:
     if key not in cells:
         cells[key] = other
-        _note(sources, key, other, path)
         return
     mine = cells[key]
-    known = _numbers(mine)
-    for name, number in _numbers(other).items():
-        if name in known and _plain(known[name]) != _plain(number):
-            both = f"{sources[key, name]} and {path}"
-            raise UserError(f"{both} have other numbers for the same run of {key} ({name})", APART)
     tried = {one["key"] for one in mine["tuning"]}
     mine["tuning"] += [one for one in other["tuning"] if one["key"] not in tried]
     for seed, one in other["seeds"].items():
-        if seed in mine["seeds"] and mine["seeds"][seed]["key"] != one["key"]:
-            both = f"{sources[key, mine['seeds'][seed]['key']]} and {path}"
-            raise UserError(f"{both} ran seed {seed} of {key} with other settings", APART)
         mine["seeds"].setdefault(seed, one)
     if other["seeds"]:
         mine["chosen"] = other["chosen"]
-        mine.pop("error", None)
-    _note(sources, key, other, path)
+        for wrong in ("error", "killed"):
+            mine.pop(wrong, None)
 
 
 def _numbers(entry: Entry) -> dict[str, Entry]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,9 @@ from queue import SimpleQueue
 from fedblocks.recipes.running.worker import STOPPED, Answer, Batch
 
 GRACE = 15.0  # seconds that a worker may take to end its round when the time is up
+# Signals that come from outside: a machine without memory, or somebody who ends processes. The
+# others are crashes of what the worker does.
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGXCPU)
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -43,11 +47,7 @@ class WorkerProcess:
             return answers
         code = process.wait()
         self.close()
-        died = {
-            "error": f"the worker process ended with code {code}",
-            "fix": "is there enough memory? Try --jobs 1",
-        }
-        return [STOPPED if overrun.is_set() else died for _ in batch["jobs"]]
+        return [STOPPED if overrun.is_set() else _last_word(code) for _ in batch["jobs"]]
 
     def close(self) -> None:
         """End the process; what it has stored is whole."""
@@ -94,12 +94,23 @@ class ProcessPool:
             worker.close()
 
 
+def _last_word(code: int) -> Answer:
+    """What the end of a process means: killed from outside, or a failure of what it did."""
+    if -code in FROM_OUTSIDE:
+        return {"killed": -code}
+    return {
+        "error": f"the worker process ended with code {code}",
+        "fix": "is there enough memory? Try --jobs 1",
+    }
+
+
 def _ask(process: subprocess.Popen[str], text: str) -> str:
-    """The next line of a process, empty if it has died."""
+    """The next line of a process, empty if it has died, be it in the middle of a line."""
     assert process.stdin is not None and process.stdout is not None  # as it was started
     try:
         process.stdin.write(text + "\n")
         process.stdin.flush()
-        return process.stdout.readline()
+        line = process.stdout.readline()
+        return line if line.endswith("\n") else ""
     except OSError:
         return ""

@@ -22,6 +22,8 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
     """
     cells = [cell for cell in asked.cells if not missing(cell)]
     ready = [task for cell in cells for task in asked.due(cell)]
+    for text in asked.results.drop_stale():
+        tell(text)
     running: dict[Future[list[Answer]], list[CellTask]] = {}
     crew = ProcessPool(asked.jobs)
     with ThreadPoolExecutor(asked.jobs) as pool:
@@ -32,16 +34,33 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
                     break
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     tasks = running.pop(done)
-                    for task, answer in zip(tasks, done.result(), strict=True):
-                        asked.record(task, answer)
-                        tell(_line(task, answer))
+                    _record(asked, tasks, done.result(), ready, tell)
                     _continue(asked, tasks, done.result(), ready, running)
         except KeyboardInterrupt as error:
             fix = "the same command goes on from there"
             raise Interrupted("stopped; every whole round is stored", fix) from error
         finally:
             crew.close()
-    return not any(asked.due(cell) for cell in cells)
+    return not asked.killed and not any(asked.due(cell) for cell in cells)
+
+
+def _record(
+    asked: Reproduction,
+    tasks: Sequence[CellTask],
+    answers: Sequence[Answer],
+    ready: list[CellTask],
+    tell: Callable[[str], None],
+) -> None:
+    """Store what a worker said; runs whose worker was killed for the first time come next."""
+    pairs = list(zip(tasks, answers, strict=True))
+    again = {task.folder for task, answer in pairs if asked.may_retry(task, answer)}
+    for task, answer in pairs:
+        if task.folder in again:
+            ready.insert(0, task)
+            tell(f"{_line(task, answer)}; once more")
+        else:
+            asked.record(task, answer)
+            tell(_line(task, answer))
 
 
 def _start(
@@ -60,16 +79,21 @@ def _start(
             if not running:
                 ready.clear()
             return
-        tasks = _company(free) if asked.lanes else free[:1]
+        tasks = _company(asked, free) if asked.lanes else free[:1]
         for task in tasks:
             ready.remove(task)
         batch = {"jobs": [task.job() for task in tasks], "seconds": left, "lanes": asked.lanes}
         running[pool.submit(crew.work, batch)] = tasks
 
 
-def _company(free: Sequence[CellTask]) -> list[CellTask]:
-    """The first task and others that may be lanes beside it, of whatever cells."""
-    folders = dict.fromkeys(task.folder for task in free if task.kind == free[0].kind)
+def _company(asked: Reproduction, free: Sequence[CellTask]) -> list[CellTask]:
+    """The first task and others that may be lanes beside it, of whatever cells; a run whose worker
+    was killed is alone, so that it takes no others with it.
+    """
+    if free[0].folder in asked.retried:
+        return [task for task in free if task.folder == free[0].folder]
+    alike = [task for task in free if task.kind == free[0].kind]
+    folders = dict.fromkeys(task.folder for task in alike if task.folder not in asked.retried)
     chosen = set(list(folders)[:LANES])
     return [task for task in free if task.folder in chosen]
 
@@ -82,7 +106,7 @@ def _continue(
     running: Mapping[Future[list[Answer]], Sequence[CellTask]],
 ) -> None:
     """When all tasks of a cell are done, the next rung or its seeds come next."""
-    ready[:] = [task for task in ready if task.cell.key not in asked.failed]
+    ready[:] = [task for task in ready if task.cell.key not in asked.failed | asked.killed]
     pairs = zip(tasks, answers, strict=True)
     stopped = {task.cell.key for task, answer in pairs if "numbers" not in answer}
     going_on = [task for others in running.values() for task in others]
@@ -94,6 +118,8 @@ def _continue(
 def _line(task: CellTask, answer: Answer) -> str:
     if "error" in answer:
         return f"{task}: failed: {answer['error']}"
+    if "killed" in answer:
+        return f"{task}: killed (signal {answer['killed']})"
     if "stopped" in answer:
         return f"{task}: stopped at the budget"
     where = " on validation data" if task.part == "validation" else ""

@@ -33,13 +33,15 @@ class Reproduction:
     lanes: bool = False  # whether runs may be lanes of one
     # keys of cells; they are not tried again in this call
     failed: set[str] = field(default_factory=set)
+    killed: set[str] = field(default_factory=set)  # keys of cells that the next call takes up again
+    retried: set[Path] = field(default_factory=set)  # folders of runs whose worker was killed once
     tasks: dict[str, CellTask] = field(default_factory=dict)  # that were made so far
 
     def due(self, cell: Cell) -> list[CellTask]:
         """What to do next for a cell: combinations that were not tried yet, else seeds
         that were not run yet.
         """
-        if cell.key in self.failed:
+        if cell.key in self.failed | self.killed:
             return []
         left = cell.points(self.results.quick)
         steps = self.rungs(cell)
@@ -94,13 +96,23 @@ class Reproduction:
 
     def record(self, task: CellTask, answer: Answer) -> None:
         """Store what a worker said."""
-        if "error" in answer:
+        if "killed" in answer:
+            self.killed.add(task.cell.key)
+            self.results.note_killed(task.cell, f"{task}: killed (signal {answer['killed']})")
+        elif "error" in answer:
             self.failed.add(task.cell.key)
             self.results.fail(task.cell, f"{task}: {answer['error']}")
         elif "numbers" in answer and task.part == "validation":
             self.results.add_tuned(task.cell, task.values, task.key, answer)
         elif "numbers" in answer:
             self.results.add_seed(task.cell, task.seed, task.values, task.key, answer)
+
+    def may_retry(self, task: CellTask, answer: Answer) -> bool:
+        """Whether a run is worth another try: its worker was killed for the first time."""
+        if "killed" not in answer or task.folder in self.retried:
+            return False
+        self.retried.add(task.folder)
+        return True
 
     def seconds_left(self) -> float | None:
         """Until the budget is used up; None: there is no limit."""

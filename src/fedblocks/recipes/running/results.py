@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from fedblocks.recipes.recipe import Cell, Recipe, Values
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import write_atomically
 
-Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error
+Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error, killed
 # what is to be known of every number
-ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")
+ORIGIN = ("seconds", "partition", "lanes", "device", "processor", "torch", "code")
 _environment = cache(environment)  # the same in all of a process
 
 
@@ -27,6 +27,8 @@ class Results:
     recipe: Recipe
     quick: bool
     cells: dict[str, Entry]
+    # key of a cell -> seeds whose numbers other settings than those of today gave
+    stale: dict[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
     def open(folder: Path, recipe: Recipe, quick: bool) -> Results:
@@ -41,6 +43,10 @@ class Results:
                 f"{path} cannot be read: {error}", "move it away, or choose another --out"
             ) from error
         return Results(path, recipe, quick, cells)
+
+    def stored(self, cell: Cell) -> Entry | None:
+        """What there is of a cell; None: nothing was ever run."""
+        return self.cells.get(cell.key)
 
     def score(self, cell: Cell, key: str) -> float | None:
         """What one combination of values reached on validation data, if it was tried
@@ -62,7 +68,7 @@ class Results:
             "validation": answer["numbers"]["value"],
         }
         self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
-        self._entry(cell).pop("error", None)
+        self._forgive(cell)
         self.save()
 
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
@@ -70,7 +76,7 @@ class Results:
         entry = self._entry(cell)
         entry["chosen"] = values
         entry["seeds"][str(seed)] = {**answer["numbers"], **_origin(answer), "key": key}
-        entry.pop("error", None)
+        self._forgive(cell)
         self.save()
 
     def seeds(self, cell: Cell) -> list[int]:
@@ -80,12 +86,30 @@ class Results:
     def keep(self, cell: Cell, tried: set[str], run: set[str]) -> None:
         """Forget what other settings than those of today gave; both are keys of jobs."""
         entry = self._entry(cell)
+        stale = [seed for seed, one in entry["seeds"].items() if one["key"] not in run]
+        if stale:
+            self.stale[cell.key] = stale
         entry["tuning"] = [one for one in entry["tuning"] if one["key"] in tried]
         entry["seeds"] = {seed: one for seed, one in entry["seeds"].items() if one["key"] in run}
 
+    def drop_stale(self) -> list[str]:
+        """Write the files without what was forgotten; and say of what."""
+        if self.stale:
+            self.save()
+        return [
+            f"{key}, seed {', '.join(seeds)}: stale: other settings than those of today gave it"
+            for key, seeds in self.stale.items()
+        ]
+
     def fail(self, cell: Cell, message: str) -> None:
         """A run of this cell failed."""
+        self._forgive(cell)
         self._entry(cell)["error"] = message
+        self.save()
+
+    def note_killed(self, cell: Cell, message: str) -> None:
+        """A worker was killed from outside, which says nothing about the cell."""
+        self._entry(cell)["killed"] = message
         self.save()
 
     def save(self) -> None:
@@ -113,6 +137,11 @@ class Results:
             raise RunFolderError(
                 f"cannot write {self.path}: {error.strerror or error}", "choose another --out"
             ) from error
+
+    def _forgive(self, cell: Cell) -> None:
+        """What went wrong before counts no more."""
+        for key in ("error", "killed"):
+            self._entry(cell).pop(key, None)
 
     def _entry(self, cell: Cell) -> Entry:
         empty: Entry = {

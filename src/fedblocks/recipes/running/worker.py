@@ -181,6 +181,7 @@ def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
         "partition": partition,
         "lanes": run.lanes,
         "device": ran_on["devices"][0],
+        "processor": f"{ran_on['cpu']}, {ran_on.get('instructions', 'unknown')}",
         "torch": ran_on["versions"]["torch"],
         "code": code_version(),
     }

@@ -45,6 +45,14 @@ def read_counts(text: str) -> Counts:
     return counts
 
 
+def machine_of(entry: Mapping[str, Any]) -> str:
+    """The kind of machine of a stored run; early runs did not note their processor."""
+    device = entry.get("device", "cpu")
+    processor = entry.get("processor", "a processor that was not noted")
+    torch = entry.get("torch", "that was not noted")
+    return f"{processor if device == 'cpu' else device}; torch {torch}"
+
+
 @dataclass(frozen=True, eq=False)
 class SeedNumbers:
     """One run as it is stored."""
@@ -54,6 +62,7 @@ class SeedNumbers:
     bytes: int  # both ways, of all clients in all rounds
     seconds: float
     partition: str  # hash of the federation
+    machine: str  # the kind that it ran on: processor and torch
 
     @staticmethod
     def of(entry: Mapping[str, Any]) -> SeedNumbers:
@@ -64,6 +73,7 @@ class SeedNumbers:
             entry["bytes"],
             entry["seconds"],
             entry["partition"],
+            machine_of(entry),
         )
 
     @cached_property

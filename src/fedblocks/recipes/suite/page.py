@@ -9,9 +9,16 @@ from typing import Any
 from fedblocks.config.catalogue import describe_options
 from fedblocks.methods import METHODS
 from fedblocks.recipes.suite.beds import BATCH, BEDS, VERSION, SuiteBed
+from fedblocks.recipes.suite.coverage import coverage, machine_letters, machine_table
 from fedblocks.recipes.suite.entrants import TUNED
 from fedblocks.recipes.suite.manifest import federations, manifest_hash
-from fedblocks.recipes.suite.page_text import BEDS_HEAD, COLUMNS, HEAD, SEEDS_ARE_FEW
+from fedblocks.recipes.suite.page_text import (
+    BEDS_HEAD,
+    COLUMNS,
+    HEAD,
+    MACHINES_HEAD,
+    SEEDS_ARE_FEW,
+)
 from fedblocks.recipes.suite.scores import REFERENCES, BedRuns, Row, read_runs
 from fedblocks.recipes.suite.summary import summarise_method
 from fedblocks.recipes.suite.trial import read_files
@@ -26,7 +33,10 @@ ROW_KINDS = {"": "with defaults", TUNED: "tuned on validation data"}
 
 def suite_page(folder: Path) -> str:
     """The page as Markdown."""
-    parts = [HEAD.format(version=VERSION, manifest=manifest_hash(), batch=BATCH), bed_table()]
+    default = method_rows(runs_by_bed(folder))
+    about = {"version": VERSION, "manifest": manifest_hash(), "batch": BATCH}
+    parts = [HEAD.format(**about, coverage=coverage(read_files(folder), default)), bed_table()]
+    parts += [machines(folder)]
     for variant, held_out in (("", False), (", held-out variants", True)):
         beds = runs_by_bed(folder, held_out)
         for suffix, words in ROW_KINDS.items():
@@ -34,8 +44,14 @@ def suite_page(folder: Path) -> str:
             if rows:
                 parts += [f"## Results {words}{variant}", "", seeds_line(rows), ""]
                 parts += [overview(rows, beds), "", verdicts(rows) if not suffix else "", ""]
-                parts += [bed_section(rows, runs.bed) for runs in beds]
+                letters = machine_letters(runs_by_bed(folder))
+                parts += [bed_section(rows, runs.bed, letters) for runs in beds]
     return "\n".join([*parts, "## Defaults", "", defaults_table()]) + "\n"
+
+
+def machines(folder: Path) -> str:
+    """What kinds of machines the rows came from."""
+    return f"{MACHINES_HEAD}\n{machine_table(runs_by_bed(folder))}\n"
 
 
 def runs_by_bed(folder: Path, held_out: bool = False) -> list[BedRuns]:
@@ -103,7 +119,7 @@ def overview(rows: Sequence[Row], beds: Sequence[BedRuns]) -> str:
     lines = [head, "|---" * (len(names) + 3) + "|"]
     for row in rows:
         by_bed = {score["bed"]: score for score in row["scores"]}
-        cells = [_accuracy(by_bed.get(name), name in row["below_both"]) for name in names]
+        cells = [_place(row, by_bed.get(name), name) for name in names]
         mean = row["error_reduction"].get("fedavg_ft")
         rank = "-" if row["rank"] is None else f"{row['rank']:.1f}"
         lines.append(f"| {_link(row['name'])} | {' | '.join(cells)} | {_mean(mean)} | {rank} |")
@@ -129,14 +145,15 @@ def verdicts(rows: Sequence[Row]) -> str:
     return "\n".join([*(lines or none), *older])
 
 
-def bed_section(rows: Sequence[Row], bed: str) -> str:
+def bed_section(rows: Sequence[Row], bed: str, letters: Mapping[str, str]) -> str:
     """All scores on one bed."""
     scores = [score for row in rows for score in row["scores"] if score["bed"] == bed]
     lines = [f"### {bed}", "", COLUMNS, "|---" * COLUMNS.count(" | ") + "|---|"]
-    return "\n".join([*lines, *map(_score_line, sorted(scores, key=lambda s: -s["mean"])), ""])
+    ranked = sorted(scores, key=lambda score: -score["mean"])
+    return "\n".join([*lines, *(_score_line(score, letters) for score in ranked), ""])
 
 
-def _score_line(score: Row) -> str:
+def _score_line(score: Row, letters: Mapping[str, str]) -> str:
     gains = [_gain(score["gains"].get(other), "difference") for other in REFERENCES]
     reduction = _gain(score["gains"].get("fedavg_ft"), "error_reduction")
     harmed = [score["harmed"].get(other) for other in ("local", "fedavg")]
@@ -146,7 +163,15 @@ def _score_line(score: Row) -> str:
     failed = f" (failed: {score['error']}; counts as Local)" if score["error"] else ""
     cells = [f"{_link(score['name'])}{failed}", _accuracy(score, False), *gains, reduction, rank]
     cells += [*shares, f"{100 * score['bottom_decile']:.1f}", new, f"{score['bytes'] / 1e6:.2f}"]
-    return f"| {' | '.join(cells)} | {score['seconds']:.0f} |"
+    kinds = "+".join(letters.get(kind, "?") for kind in score["machines"])
+    return f"| {' | '.join(cells)} | {score['seconds']:.0f} | {kinds} |"
+
+
+def _place(row: Row, score: Mapping[str, Any] | None, bed: str) -> str:
+    """What a method reached on a bed; or that its worker was killed, which says nothing of it."""
+    if score is None and bed in row["killed"]:
+        return "killed, to be run again"
+    return _accuracy(score, bed in row["below_both"])
 
 
 def _accuracy(score: Mapping[str, Any] | None, is_below: bool) -> str:

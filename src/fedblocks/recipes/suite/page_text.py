@@ -12,9 +12,17 @@ fedblocks suite fedper                         # all beds whose data are there, 
 fedblocks suite mine --code mine.py --tuned    # your own method; tuned rows beside default ones
 fedblocks suite fedper --held-out              # other clients and splits
 fedblocks suite --list                         # beds, data, cost
+fedblocks suite --plan --budget 10m --jobs 16  # what is missing, and what of it fits
+fedblocks suite --merge there/results/*.json   # join results of another machine
 ```
 
-Suite {version}, manifest `{manifest}`. What a number means:
+Suite {version}, manifest `{manifest}`.
+
+## How much of it was run
+
+{coverage}
+
+## What a number means
 
 - **Beds** are small federations of real data with a fixed net and budget. A bed whose data are
   absent is named and left out; means and ranks then speak of the beds that are left, and a method
@@ -44,14 +52,20 @@ Suite {version}, manifest `{manifest}`. What a number means:
 - **New clients** never trained; they join as the method says, and are tested on their own test
   data.
 - **MB**: bytes both ways for a client in all rounds. Seconds are of one core and only a hint.
-- A method that **fails** on a bed counts as Local there, and is marked.
+- A method that **fails** on a bed counts as Local there, and is marked. A worker that is
+  **killed** from outside, as by a machine without memory, is no failure: the run is tried once
+  more, then noted as killed, without a score, and the next call takes it up again.
 - **Your own method** enters by the entry point `fedblocks.methods` or by `--code`. An attribute
   `space` of the class (option -> values, at most three besides the rate) says what is tuned.
   Each version of its source has results of its own, and the command says how many versions have
   been tried.
 - **A method of our own**, which shares each module with whom first updates suggest, was tried and
   is not above the others: [what was learned](methods/modfl.md#who-shares-which-module).
-- Results of **several machines** are joined by `fedblocks reproduce --merge FILE FILE`.
+- **In pieces.** Every run is stored as soon as it is done, and nothing is run twice. `--plan`
+  names the rows that are missing in the order in which they are run, defaults on every bed
+  first, with minutes as stored runs suggest. `--merge` joins files of several machines; two
+  numbers for the same run are refused by name, and then nothing is written. Stored runs of other
+  settings than today's are named stale, dropped and run again.
 - There is no critical-difference diagram: with 35 methods on 7 beds methods would have to be 21
   ranks apart.
 
@@ -65,6 +79,12 @@ BEDS_HEAD = """
 COLUMNS = (
     "| method | accuracy, % | to Local | to FedAvg | to FedAvg+ | error less than FedAvg+'s, % | "
     "rank | fewer answers than Local, % | than FedAvg, % | bottom decile, % | new clients, % | "
-    "MB | s |"
+    "MB | s | machine |"
 )
+MACHINES_HEAD = """## Machines
+
+Equal settings on two kinds of processors differ by up to 2 points on a single seed. A row with one
+letter is of one kind of machine; A+B has seeds of both, and differences between rows of unlike
+letters contain that, too. Where the processor was not noted one letter may stand for several kinds.
+"""
 SEEDS_ARE_FEW = "{seeds} are the aim: with fewer, intervals are wide and nothing is called better."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedblocks.core.errors import DataError
@@ -27,6 +27,8 @@ class BedRuns:
     bed: str
     runs: Mapping[str, BySeed]  # a method, or a method and TUNED -> seed -> numbers
     errors: Mapping[str, str]  # of those that failed
+    # of those whose worker was killed from outside: that is nothing that a method did
+    killed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> BySeed:
         """The runs of a method; one that failed did as Local does, which everybody can do alone."""
@@ -63,7 +65,8 @@ def read_runs(bed: str, files: Iterable[Mapping[str, Any]]) -> BedRuns:
         for name, entry in cells.items()
     }
     errors = {name: entry["error"] for name, entry in cells.items() if "error" in entry}
-    return BedRuns(bed, runs, errors)
+    killed = {name: entry["killed"] for name, entry in cells.items() if "killed" in entry}
+    return BedRuns(bed, runs, errors, killed)
 
 
 def score_of(name: str, runs: BedRuns) -> Row | None:
@@ -90,6 +93,7 @@ def score_of(name: str, runs: BedRuns) -> Row | None:
         "new": mean_of(new) if new else None,
         "bytes": mean_of([run.bytes / len(run.test) for run in own.values()]),
         "seconds": mean_of([run.seconds for run in own.values()]),
+        "machines": sorted({run.machine for run in own.values()}),
         "gains": {other: gain_over(other, name, runs) for other in references},
         "harmed": {other: share_harmed(other, name, runs) for other in references},
         **rank_of(name, runs),

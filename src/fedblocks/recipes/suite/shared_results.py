@@ -23,7 +23,7 @@ class SharedResults(Results):
         """What the files of some recipes hold."""
         every = [Results.open(folder, recipe, False) for recipe in recipes]
         own = {cell.key: one for one in every for cell in one.recipe.cells}
-        return SharedResults(folder, recipes[0], False, {}, own)
+        return SharedResults(folder, recipes[0], False, {}, files=own)
 
     def add_tuned(self, cell: Cell, values: Values, key: str, answer: Entry) -> None:
         self.files[cell.key].add_tuned(cell, values, key, answer)
@@ -33,6 +33,17 @@ class SharedResults(Results):
 
     def fail(self, cell: Cell, message: str) -> None:
         self.files[cell.key].fail(cell, message)
+
+    def stored(self, cell: Cell) -> Entry | None:
+        return self.files[cell.key].stored(cell)
+
+    def note_killed(self, cell: Cell, message: str) -> None:
+        self.files[cell.key].note_killed(cell, message)
+
+    def save(self) -> None:
+        """Only files that lose something are written here; the others when they get a number."""
+        for one in {id(self.files[key]): self.files[key] for key in self.stale}.values():
+            one.save()
 
     def _entry(self, cell: Cell) -> Entry:
         return self.files[cell.key]._entry(cell)

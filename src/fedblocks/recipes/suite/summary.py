@@ -28,6 +28,7 @@ def summarise_method(name: str, beds: Sequence[BedRuns]) -> Row:
             other: mean_reduction(other, name, beds, on_beds) for other in references
         },
         "rank": mean_of(ranks) if whole and ranks and None not in ranks else None,
+        "killed": {runs.bed: runs.killed[name] for runs in beds if name in runs.killed},
         "below_both": below_both(scores),
         "compared": [score["bed"] for score in scores if _is_compared(score)],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,23 @@ class SuiteTrial:
 
     @property
     def cells(self) -> list[Cell]:
-        """What is to be run, bed after bed, the panel first."""
+        """What is to be run, as far as the data are there."""
+        return self.cells_on(self.present)
+
+    def cells_on(self, beds: Sequence[SuiteBed]) -> list[Cell]:
+        """The cells in the order that gives the page most: rows with defaults on every bed, then
+        tuned ones; bed after bed, the panel first.
+        """
         every = [cell for recipe in self.recipes for cell in recipe.cells]
-        asked = [cell for cell in every if self.tuned or not cell.key.endswith(TUNED)]
-        return [cell for bed in self.present for cell in asked if cell.setting == bed.name]
+        default = [cell for cell in every if not cell.key.endswith(TUNED)]
+        tuned = [cell for cell in every if self.tuned and cell.key.endswith(TUNED)]
+        return [
+            cell
+            for asked in (default, tuned)
+            for bed in beds
+            for cell in asked
+            if cell.setting == bed.name
+        ]
 
     @property
     def runs(self) -> Path:
@@ -83,7 +96,12 @@ def put_to_test(trial: SuiteTrial, tell: Callable[[str], None] = lambda text: No
     if not trial.present:
         fixes = "\n".join(absent_beds(trial.beds).values())
         raise DataError("the data of no bed that was asked for are there", fixes)
-    todo = Reproduction(
+    return carry_out(reproduction_of(trial), tell)
+
+
+def reproduction_of(trial: SuiteTrial) -> Reproduction:
+    """What was asked for, with what there is so far."""
+    return Reproduction(
         trial.cells,
         SharedResults.gather(trial.out / "results", trial.recipes),
         trial.seeds,
@@ -92,7 +110,6 @@ def put_to_test(trial: SuiteTrial, tell: Callable[[str], None] = lambda text: No
         deadline=trial.deadline,
         lanes=trial.lanes,
     )
-    return carry_out(todo, tell)
 
 
 def read_files(folder: Path, held_out: bool = False, manifest: str = "") -> list[dict[str, Any]]:
@@ -132,7 +149,7 @@ def cut_seeds(runs: BedRuns, seeds: int) -> BedRuns:
         name: {seed: run for seed, run in own.items() if seed < seeds}
         for name, own in runs.runs.items()
     }
-    return BedRuns(runs.bed, first, runs.errors)
+    return replace(runs, runs=first)
 
 
 def other_data(trial: SuiteTrial) -> list[str]:

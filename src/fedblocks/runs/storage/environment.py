@@ -24,6 +24,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu_name(),
+        # the widest that torch uses: sums in another order differ in their last bits
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cpu_count": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
