@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,15 @@ def test_targets_are_compared_in_double_precision() -> None:
     y = 2.0**24 + torch.tensor([[0.0], [2.0], [6.0]])
     *_, r2 = score_outputs(Task("regression", metrics=("r2",)), y + 2, y)
     assert r2 == pytest.approx(1 - 12 * 9 / 168, abs=1e-12)
+
+
+@pytest.mark.parametrize(("metric", "worst"), [("mae", math.inf), ("r2", -math.inf)])
+def test_outputs_of_which_one_is_no_number_are_as_bad_as_can_be(metric: str, worst: float) -> None:
+    outputs = torch.tensor([[1.0], [math.nan], [2.0]])
+    y = torch.tensor([[1.0], [1.0], [2.0]])
+    task = Task("regression", metrics=(metric,))
+    assert score_outputs(task, outputs, y)[-1] == worst
+    assert score_outputs(task, outputs[::2], y[::2])[-1] == float(metric == "r2")
 
 
 @pytest.mark.parametrize("x", [torch.zeros(3, 2), torch.zeros(3, 2).double()])
