@@ -6,11 +6,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from fedblocks.core.private_state import CLIENTS_PER_SHARD, MANY, ShardedState
 from fedblocks.core.state import State
+from fedblocks.runs.ranks.checkpoints import Scattering
 from fedblocks.runs.ranks.closing import _from_first
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.uploads import GroupUploads
@@ -75,3 +78,19 @@ def test_slots_that_the_first_rank_makes_are_those_of_all(monkeypatch: pytest.Mo
     for state in play_in_threads(2, work, monkeypatch):
         assert torch.equal(state.server["new"]["w"], by_columns)
         assert state.server["same"] is same and state.round == 3
+
+
+def test_clients_of_a_rank_are_packed_by_neighbours_where_all_are_many() -> None:
+    keeps = {
+        client: {"head": {"w": torch.tensor([float(client)])}}
+        for client in (70, 3, 5, CLIENTS_PER_SHARD)
+    }
+    pieces = [{str(c): keeps[c] for c in own} for own in ((70, CLIENTS_PER_SHARD), (3, 5))]
+    few, many = (Scattering(Ranks(0, 2, 1.0), np.zeros(80, dtype=np.int64)) for _ in range(2))
+    few.pieces.extend((MANY - 1, piece) for piece in pieces)
+    many.pieces.extend((MANY, piece) for piece in pieces)
+    assert [*few.private()] == [3, 5, CLIENTS_PER_SHARD, 70]
+    packed = many.private()
+    assert isinstance(packed, ShardedState) and sorted(packed.shards) == [0, 1]
+    for own in (few.private(), packed):
+        assert {c: own[c]["head"]["w"].item() for c in keeps} == {c: float(c) for c in keeps}

@@ -12,13 +12,16 @@ import pytest
 import torch
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.runs import refusals
 from fedblocks.runs.grids.space import OneOf, Range
+from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.refusals import ADVICE, NOT_FINITE, Refused, tell_of_refusals
+from fedblocks.runs.result import load_run
+from fedblocks.runs.run import resume, run
 from fedblocks.runs.shelf import Shelf
 from fedblocks.runs.storage import frozen
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import CONSTANTS, FROZEN, RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, Note, RoundRecord, Snapshot
 from fedblocks.runs.storage.store import RunStore
@@ -35,6 +38,36 @@ def test_facts_about_a_machine_are_written_in_the_order_of_their_names(
         pass
     text = (tmp_path / "run" / "env.json").read_text()
     assert list(json.loads(text)) == ["cpu", "python", "torch"] and text.count("\n") >= 4
+
+
+def test_a_run_that_failed_before_its_first_round_makes_way_for_another(
+    tmp_path: Path, small: Table
+) -> None:
+    path = tmp_path / "run"
+    with RunFolder.create(path, Config.of(small).resolved(), {"python": "3"}) as failed:
+        failed.store.set_meta("status", "failed")
+    (path / FROZEN).mkdir()
+    (path / CONSTANTS).write_text("of another net")
+    other = Config.of({**small, "seed": 8}).resolved()
+    with RunFolder.create(path, other, {"python": "3"}) as folder:
+        assert folder.config["seed"] == 8 and folder.status != "failed"
+    assert not (path / FROZEN).exists() and not (path / CONSTANTS).exists()
+
+
+def test_what_is_to_be_known_of_a_run_is_on_record_once_however_often_it_goes_on(
+    tmp_path: Path, small: Table
+) -> None:
+    def stop(done: RoundDone) -> None:
+        if done.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(Config.of(small), tmp_path / "run", stop)
+    before = [note["text"] for note in load_run(tmp_path / "run").notes]
+    assert any("engine" in text or "one client after another" in text for text in before), before
+    resume(tmp_path / "run")
+    after = [note["text"] for note in load_run(tmp_path / "run").notes]
+    assert after[: len(before)] == before and len({*after}) == len(after)
 
 
 def test_an_evaluation_that_is_dropped_leaves_a_whole_record(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""What engines refuse before the first round, what rehearsals say, when programs are alike."""
+"""What engines refuse before the first round, and when programs are alike."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
-from fedblocks.core.parts import Blocks
 from fedblocks.data.federation import Federation, Rows
-from fedblocks.engines.rehearsal import rehearse
 from fedblocks.engines.replay.recording import Program, Recorder
 from fedblocks.engines.round import Experiment
 from fedblocks.methods.fedavg import FedAvg
@@ -51,27 +48,6 @@ def test_only_clients_of_a_group_need_what_its_method_needs() -> None:
     Experiment(methods, lacking(1, 3), 0, groups)
     with pytest.raises(DataError, match='"client-2" has none'):
         Experiment(methods, lacking(1, 2), 0, groups)
-
-
-@dataclass(frozen=True, eq=False)
-class Numpy(FedAvg):
-    """Sends tensors that need gradients, and looks at them as arrays."""
-
-    def finish(self, blocks: Blocks, start: Blocks, client: Any) -> Blocks:
-        return {
-            name: {k: v.detach().requires_grad_() for k, v in block.items()}
-            for name, block in blocks.items()
-        }
-
-    def conclude(self, server: Blocks, before: Blocks, uploads: Any, cohort: Any) -> Blocks:
-        for upload in uploads.values():
-            for copies in upload.copies.values():
-                assert len(copies.numpy()) == len(cohort)
-        return server
-
-
-def test_a_rehearsal_hands_the_server_tensors_that_need_no_gradient_as_a_round_does() -> None:
-    assert rehearse(Experiment.of(Numpy(small_net()), small_federation()), range(6)) == []
 
 
 def adding(x: Tensor, constant: Tensor) -> Program:
