@@ -48,6 +48,8 @@ def test_the_tensor_that_differs_most_is_named_with_its_client() -> None:
     theirs = [{"a": torch.zeros(2), "b": torch.zeros(0)}, {"a": torch.zeros(2)}]
     ours = [{"a": torch.tensor([0.2, 0.0]), "b": torch.zeros(0)}, {"a": torch.tensor([0.0, -0.4])}]
     assert _compare(stand_in, ours, theirs) == '"a" of client 1 differs by 4.0e-01'
+    mirrored = [{"a": -5 * ours[1]["a"], "b": torch.zeros(0)}, ours[1]]
+    assert _compare(stand_in, mirrored, theirs) == '"a" of client 0 differs by 2.0e+00'
     assert _compare(stand_in, theirs, theirs) == ""
 
 

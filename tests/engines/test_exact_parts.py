@@ -86,6 +86,7 @@ def test_as_many_clients_as_fit_are_trained_at_once() -> None:
     assert NEED.chunk(469, 10, 64) == 9  # 150 + 7 * 40 + 7 = 437
     assert NEED.chunk(436, 10, 64) == 8
     assert NEED.chunk(10**9, 10, 4) == 4
+    assert NEED.chunk(310, 10, 4) == 4  # five would fit: 150 + 3 * 40 + 5 * 7 = 305
     with pytest.raises(UserError, match="10 clients, trained one after another"):
         NEED.chunk(100, 10, 64)
 

@@ -32,7 +32,8 @@ class Threads:
         self.gone: set[int] = set()
 
     def _everybody(self, value: Tensor) -> list[Tensor]:
-        """What each rank has brought to an exchange."""
+        """What each rank has brought to an exchange; like torch, of tensors in one piece only."""
+        assert value.is_contiguous()
         self.own.exchange += 1
         table = self.tables[self.own.exchange]
         table[self.own.rank] = value.clone()

@@ -120,6 +120,18 @@ def test_patience_goes_on_where_a_run_does(
     assert patience_of(Config.of(small), store, after, lambda note: None) is None
 
 
+@pytest.mark.parametrize(("after", "waited"), [(1, 0), (2, 1)])
+def test_patience_goes_on_where_less_is_better(
+    store: RunStore, small: Table, after: int, waited: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 0.3 and 0.6 the first is the better one."""
+    monkeypatch.setattr(RunStore, "metric", lambda own: MainMetric("mae", "lower"))
+    config = Config.of({**small, "stopping": {"patience": 2}})
+    patience = patience_of(config, store, after, lambda note: None)
+    assert patience is not None
+    assert (patience.waited, patience.best) == (waited, pytest.approx(-0.3))
+
+
 ROWS: list[Table] = [
     {"client": c, "correct": 0.0, "examples": n, "loss": 1.0 + c, "extra": {"mae": value}}
     for c, (n, value) in enumerate([(1.0, 4.0), (3.0, 2.0), (4.0, 1.0), (2.0, None)])

@@ -93,7 +93,7 @@ class Program:
         ours, theirs = self.constants[slot], other.constants.get(slot)
         if ours is theirs:
             return self.versions[slot] == other.versions[slot]
-        return theirs is not None and ours.shape == theirs.shape and torch.equal(ours, theirs)
+        return theirs is not None and torch.equal(ours, theirs)
 
 
 def arranged(
