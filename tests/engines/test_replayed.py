@@ -357,3 +357,20 @@ def test_steps_that_differ_or_are_few_are_written_down_in_the_first_round_only(m
             state, _ = run_round(experiment, state, [0, 1], engine)
             rounds.append(len(written))
         assert rounds[0] > 0 and rounds[1:] == rounds[:1] * 2
+
+
+def test_what_a_repeated_step_takes_is_measured_without_binding_a_client(monkeypatch) -> None:
+    now = [0.0]
+    bound = Machine.bound
+
+    def bind_slowly(machine, inputs):
+        now[0] += 10.0
+        return bound(machine, inputs)
+
+    monkeypatch.setattr(Machine, "bound", bind_slowly)
+    monkeypatch.setattr(replayed_steps, "clock", lambda: now[0])
+    engine = Sequential(worth=0)
+    experiment = small()
+    run_round(experiment, experiment.start(), [0, 1], engine)
+    (replayed,) = engine.known.values()
+    assert min(pace.repeated for pace in replayed.paces.values()) == 0.0
