@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
+from fedblocks.engines.replay import replayed as replayed_steps
 from fedblocks.engines.replay.recording import Recorder
-from fedblocks.engines.replay.replayed import Trusted
+from fedblocks.engines.replay.replayed import Pace, Trusted
 from fedblocks.engines.replay.running import Machine
 from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
@@ -85,7 +87,8 @@ def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> N
     assert {replayed.seen[signature] for signature in actual[2]} == {1}
 
 
-def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
+def test_a_program_is_made_faster_once_it_has_run_often_enough(monkeypatch) -> None:
+    monkeypatch.setattr(replayed_steps, "clock", lambda: 0.0)  # else rounds this short do not pay
     experiment, engine = small(), Sequential(worth=1)
     state, fast = experiment.start(), []
     for _ in range(3):
@@ -220,3 +223,154 @@ def test_a_first_convolution_without_a_bias_is_repeated() -> None:
     )
     engine = compared(small(make=layers), [[0, 1, 2, 3]] * 2)
     assert programs(engine)
+
+
+def test_what_a_step_frees_is_freed_while_it_is_written_down() -> None:
+    """Of a chain of results only the last one is alive; each has a slot and memory of its own, even
+    where the address of one that was freed is taken again.
+    """
+    x, alive = torch.randn(1000), []
+    with Recorder([x]) as recorder:
+        result = x
+        for _ in range(20):
+            result = result.exp()
+            alive.append(len(recorder.slots))
+        x.copy_(result)
+    outs = [out for operation in recorder.operations[:-1] for out in operation.outs]
+    assert max(alive) <= 3  # x, a result and the one before it
+    assert len({*outs}) == 20 and len({*recorder.program(steady=0).storages}) == 21
+
+
+def test_a_gradient_frees_activations_while_it_is_written_down() -> None:
+    """Eight layers: as many tensors are alive as without a recording, not all of the step."""
+    weights = [torch.randn(8, 8) for _ in range(8)]
+    alive: list[int] = []
+    with Recorder(weights) as recorder:
+        leaves = [w.detach().requires_grad_() for w in weights]
+        h = torch.randn(4, 8)
+        for leaf in leaves:
+            h = torch.tanh(h @ leaf)
+        loss = h.sum()
+        del h
+        alive.append(len(recorder.slots))
+        grads = torch.autograd.grad(loss, leaves)
+        del loss
+        alive.append(len(recorder.slots))
+    assert len(grads) == 8
+    # weights and leaves; forward one result of each layer and its saved copy, then one gradient
+    assert alive[0] <= 16 + 2 * 8 + 4 and alive[1] <= 16 + 8 + 4
+
+
+def test_a_step_of_sparse_tensors_is_not_repeated() -> None:
+    x = torch.eye(3)
+    with Recorder([x]) as recorder:
+        x.copy_(x.to_sparse().to_dense())
+    assert recorder.program(steady=0) is None
+
+
+def test_a_step_that_is_known_is_compared_and_no_program_made_of_it(monkeypatch) -> None:
+    made_of: list[int] = []
+    program = Recorder.program
+    monkeypatch.setattr(
+        Recorder, "program", lambda self, steady: (made_of.append(1), program(self, steady))[1]
+    )
+    experiment, engine, rounds = small(), Sequential(worth=0), []
+    state = experiment.start()
+    for _ in range(3):
+        state, _ = run_round(experiment, state, [0, 1], engine)
+        rounds.append(len(made_of))
+    assert rounds[0] >= 2 and rounds[1:] == rounds[:1] * 2
+
+
+def test_a_changed_constant_is_seen_when_a_step_is_written_down_again() -> None:
+    x, factor = torch.randn(3), torch.ones(3)
+
+    def recorded(times: torch.Tensor) -> Recorder:
+        with Recorder([x]) as recorder:
+            x.mul_(times)
+        return recorder
+
+    program = recorded(factor).program(steady=0)
+    assert recorded(factor).repeats(program) and recorded(torch.ones(3)).repeats(program)
+    assert not recorded(torch.full((3,), 2.0)).repeats(program)
+    factor.add_(1)
+    assert not recorded(factor).repeats(program)
+
+
+def test_steps_are_repeated_only_in_rounds_where_that_pays(monkeypatch) -> None:
+    """Time stands still but while a step is written down, so that it never pays."""
+    now, written = [0.0], []
+    enter = Recorder.__enter__
+
+    def enter_slowly(recorder: Recorder) -> Recorder:
+        now[0] += 1.0
+        written.append(1)
+        return enter(recorder)
+
+    monkeypatch.setattr(Recorder, "__enter__", enter_slowly)
+    monkeypatch.setattr(replayed_steps, "clock", lambda: now[0])
+    experiment, engine, rounds = small(), Sequential(worth=1), []
+    state = plain = experiment.start()
+    for _ in range(20):
+        state, _ = run_round(experiment, state, [0, 1], engine)
+        plain, _ = run_round(experiment, plain, [0, 1], Sequential(replay=False))
+        rounds.append(len(written))
+    assert rounds[0] > 0 and rounds[:17] == rounds[:1] * 17  # once, to know what it takes
+    assert (
+        rounds[17] > rounds[16] and rounds[17:] == [rounds[17]] * 3
+    )  # and after 16 rounds of rest
+    ours, theirs = state_leaves(state), state_leaves(plain)
+    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "pays"),
+    # a step saves 2, writing one down takes 30 more: 15 others bring that back
+    [(1, False), (15, False), (16, True), (100, True)],
+)
+def test_writing_down_pays_if_the_other_steps_save_what_it_takes(steps, pays) -> None:
+    pace = Pace(2, plain=20, written=50, repeated=18, steps=steps)
+    pace.begin_round()
+    assert (pace.pays, pace.steps) == (pays, 0)
+
+
+@pytest.mark.parametrize(("least", "pays"), [(2, True), (3, True), (4, False), (math.inf, False)])
+def test_before_anything_was_measured_steps_are_written_down_if_some_would_be_repeated(
+    least, pays
+) -> None:
+    nothing_plain = Pace(least, written=50, repeated=18, steps=3)
+    nothing_repeated = Pace(least, plain=20, written=50, steps=3)
+    for pace in (nothing_plain, nothing_repeated):
+        pace.begin_round()
+        assert pace.pays == pays
+
+
+def test_steps_that_differ_or_are_few_are_written_down_in_the_first_round_only(monkeypatch) -> None:
+    """Adam's steps differ by their count; four steps a round are too few to repeat one."""
+    written: list[int] = []
+    enter = Recorder.__enter__
+    monkeypatch.setattr(Recorder, "__enter__", lambda self: (written.append(1), enter(self))[1])
+    for experiment, worth in ((small(Adam()), 0), (small(), 3)):
+        written.clear()
+        engine, rounds, state = Sequential(worth=worth), [], experiment.start()
+        for _ in range(3):
+            state, _ = run_round(experiment, state, [0, 1], engine)
+            rounds.append(len(written))
+        assert rounds[0] > 0 and rounds[1:] == rounds[:1] * 2
+
+
+def test_what_a_repeated_step_takes_is_measured_without_binding_a_client(monkeypatch) -> None:
+    now = [0.0]
+    bound = Machine.bound
+
+    def bind_slowly(machine, inputs):
+        now[0] += 10.0
+        return bound(machine, inputs)
+
+    monkeypatch.setattr(Machine, "bound", bind_slowly)
+    monkeypatch.setattr(replayed_steps, "clock", lambda: now[0])
+    engine = Sequential(worth=0)
+    experiment = small()
+    run_round(experiment, experiment.start(), [0, 1], engine)
+    (replayed,) = engine.known.values()
+    assert min(pace.repeated for pace in replayed.paces.values()) == 0.0

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Slot = int  # the place of a tensor in a program
@@ -79,6 +81,7 @@ class Program:
     layouts: tuple[Layout, ...]  # of each slot
     storages: tuple[int, ...]  # of each slot; those with the same number share memory
     buffers: tuple[Slot, ...] = ()
+    written_down: tuple[RecordedCall, ...] = ()  # all operations, as they came
 
     def same_as(self, other: Program) -> bool:
         """Whether both do the same to their inputs."""
@@ -90,10 +93,15 @@ class Program:
         return alike and all(self._same_constant(other, slot) for slot in self.constants)
 
     def _same_constant(self, other: Program, slot: Slot) -> bool:
-        ours, theirs = self.constants[slot], other.constants.get(slot)
-        if ours is theirs:
-            return self.versions[slot] == other.versions[slot]
-        return theirs is not None and torch.equal(ours, theirs)
+        theirs = other.constants.get(slot)
+        return theirs is not None and self.has_constant(slot, theirs, other.versions[slot])
+
+    def has_constant(self, slot: Slot, tensor: Tensor, version: int) -> bool:
+        """Whether a constant is this tensor, unwritten since, or has the same numbers."""
+        ours = self.constants[slot]
+        if ours is tensor:
+            return self.versions[slot] == version
+        return torch.equal(ours, tensor)
 
 
 def arranged(
@@ -111,16 +119,27 @@ def arranged(
     return replace(program, first=first, operations=_freeing(others, keep), constants=constants)
 
 
+_NOWHERE = Layout((), (), torch.float32)
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Runs operations as usual and writes them down."""
+    """Runs operations as usual and writes them down.
+
+    Results live as long as they would without it: activations are freed as the step goes, and the
+    next ones take their memory.
+    """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # kept alive meanwhile, so that an identity means one tensor
-        self.tensors: list[Tensor] = []
-        self.slots: dict[int, Slot] = {}
+        self.slots: dict[int, Slot] = {}  # by identity, of tensors that are alive
+        self.deaths: list[ref[Tensor]] = []  # take an identity out: another tensor may get it
+        self.others: dict[Slot, Tensor] = {}  # inputs and constants: no operation made them
+        self.layouts: list[Layout] = []
+        self.storages: list[int] = []
+        self.numbers: dict[int, int] = {}  # of storages, by address
+        # memory may be freed, but not the address that stands for it
+        self.addresses: list[StorageWeakRef] = []
         self.operations: list[RecordedCall] = []
-        self.written: set[Slot] = set()
         self.repeatable = True
         self.inputs = tuple(self._slot(tensor) for tensor in inputs)
 
@@ -130,7 +149,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.repeatable &= not _depends_on_numbers(func, args)
+        self.repeatable = self.repeatable and not _depends_on_numbers(func, args)
+        if not self.repeatable:
+            return func(*args, **(kwargs or {}))
         refs = tuple(self._ref(a) for a in args)
         named = tuple((k, self._ref(v)) for k, v in (kwargs or {}).items())
         returned = func(*args, **(kwargs or {}))
@@ -140,12 +161,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(r, Tensor)
         ]
         if func is torch.ops.aten.detach.default:
-            self._alias(results[0], args[0])
+            self._alias(results[0], self._slot(args[0]))
             return returned
-        self.repeatable &= all(r.layout == torch.strided for r in results)
-        new = [r for r in results if id(r) not in self.slots]
-        outs = tuple(self._slot(r) for r in results)
-        self.written |= {self._slot(r) for r in new}
+        outs = tuple(self._result(r) for r in results)
         self.operations.append(RecordedCall(func, refs, named, outs))
         return returned
 
@@ -155,16 +173,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if not self.repeatable:
             return None
-        layouts = tuple(Layout.of(tensor) for tensor in self.tensors)
-        numbers: dict[int, int] = {}
-        storages = tuple(
-            numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors)
+        constants = self._constants()
+        versions = {slot: _version(tensor) for slot, tensor in constants.items()}
+        layouts, storages = tuple(self.layouts), tuple(self.storages)
+        written_down = tuple(self.operations)
+        empty = Program(
+            (), (), self.inputs, steady, {}, versions, layouts, storages, (), written_down
         )
-        read = {slot for operation in self.operations for slot in operation.reads}
-        constants = {s: self.tensors[s] for s in read - self.written - set(self.inputs)}
-        versions = {s: 0 if t.is_inference() else t._version for s, t in constants.items()}
-        empty = Program((), (), self.inputs, steady, {}, versions, layouts, storages)
         return arranged(empty, self.operations, constants)
+
+    def repeats(self, program: Program) -> bool:
+        """Whether the same was written down as for a program: that needs no new one to be made."""
+        if not self.repeatable or self.inputs != program.inputs:
+            return False
+        constants = self._constants()
+        return tuple(self.operations) == program.written_down and all(
+            program.has_constant(slot, constants[slot], _version(constants[slot]))
+            for slot in program.constants
+        )
+
+    def _constants(self) -> dict[Slot, Tensor]:
+        return {slot: t for slot, t in self.others.items() if slot not in self.inputs}
 
     def _ref(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -172,16 +201,49 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tuple(self._ref(v) for v in value) if isinstance(value, list | tuple) else value
 
     def _slot(self, tensor: Tensor) -> Slot:
+        """The place of an argument; one that no operation made is kept."""
         if id(tensor) not in self.slots:
-            self._alias(tensor, None)
+            self.others[self._place(tensor)] = tensor
         return self.slots[id(tensor)]
 
-    def _alias(self, tensor: Tensor, of: Tensor | None) -> None:
-        """Another tensor object, in a slot of its own or, detached, the same numbers as
-        one that is known.
-        """
-        self.slots[id(tensor)] = len(self.tensors) if of is None else self._slot(of)
-        self.tensors.append(tensor)
+    def _result(self, tensor: Tensor) -> Slot:
+        """The place of a result: a new one, or that of an argument that was written to."""
+        slot = self.slots[id(tensor)] if id(tensor) in self.slots else self._place(tensor)
+        self._note(tensor, slot)  # an argument may lie otherwise now: `t_`
+        return slot
+
+    def _place(self, tensor: Tensor) -> Slot:
+        slot = len(self.layouts)
+        self.layouts.append(_NOWHERE)
+        self.storages.append(slot)
+        self._note(tensor, slot)
+        self._alias(tensor, slot)
+        return slot
+
+    def _note(self, tensor: Tensor, slot: Slot) -> None:
+        """How a tensor lies in memory; one that is sparse has no place that could be repeated."""
+        if tensor.layout == torch.strided:
+            self.layouts[slot] = Layout.of(tensor)
+            self.storages[slot] = self._storage(tensor, slot)
+        else:
+            self.repeatable = False
+
+    def _alias(self, tensor: Tensor, slot: Slot) -> None:
+        """Another tensor object with the numbers of a slot."""
+        self.slots[id(tensor)] = slot
+        self.deaths.append(ref(tensor, partial(self.slots.pop, id(tensor))))
+
+    def _storage(self, tensor: Tensor, slot: Slot) -> int:
+        """The number of its memory, which is that of the first slot there."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.numbers:
+            self.numbers[storage._cdata] = slot
+            self.addresses.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+        return self.numbers[storage._cdata]
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _depends_on_numbers(func: Any, args: Any) -> bool:

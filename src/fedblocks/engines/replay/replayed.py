@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from math import inf
+from time import process_time as clock
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from fedblocks.engines.replay.recording import Program, Recorder
 from fedblocks.engines.replay.rewriting import fastest
 from fedblocks.engines.replay.running import Arena, Machine
 
+_REST = 16  # rounds after which a step is written down once more, whatever that took the last time
 Signature = tuple[int, bool, torch.Size]  # the number of a kind, and what is known of the batch
 
 
@@ -30,7 +33,8 @@ class Replayed:
     plain way.
 
     A program is trusted once two steps in a row gave the same one. Steps in which Python looks at
-    numbers are never repeated.
+    numbers are never repeated. Nor are those of rounds that are too short for it: a step is written
+    down in every round, to see that nothing has changed, and that must pay.
     """
 
     owner: object  # the method: held, so that no other gets its identity
@@ -41,7 +45,10 @@ class Replayed:
     numbers: Iterator[int] = field(default_factory=count)
     # numbers, for what they stand for is long
     kinds: dict[Hashable, int] = field(default_factory=dict)
-    seen: Counter[Signature] = field(default_factory=Counter)
+    seen: Counter[Signature] = field(
+        default_factory=Counter
+    )  # steps of this round in the plain way
+    paces: dict[Signature, Pace] = field(default_factory=dict)
     drafts: dict[Signature, Program] = field(default_factory=dict)  # written down once
     before: dict[Signature, Trusted] = field(default_factory=dict)  # in the round before
     arena: Arena = field(default_factory=dict)
@@ -63,9 +70,12 @@ class Replayed:
 
     def _run(self, visit: _Visit, kind: int) -> None:
         ready: dict[Signature, Callable[..., None]] = {}
+        repeated: Counter[Signature] = Counter()
         for place, step in enumerate(visit.order):
             signature = (kind, step.full, step.index.shape)
             trusted = self.programs.get(signature)
+            pace = self.paces.setdefault(signature, Pace(self.worth + 3))
+            pace.steps += 1
             if trusted is None:
                 with torch.inference_mode(False):
                     self._plain(signature, visit, place)
@@ -74,6 +84,9 @@ class Replayed:
             if trusted.is_due(self.worth):
                 trusted.machine = fastest(trusted.program, visit.inputs(place), self.arena)
                 ready.pop(signature, None)
+            repeated[signature] += 1
+            # two of a client are timed, the first with what binding takes: clocks cost time, too
+            began = clock() if repeated[signature] <= 2 else None
             if signature not in ready:
                 ready[signature] = trusted.machine.bound(visit.tensors)
             key = visit.keys[place] if trusted.machine.takes(-1) else None
@@ -83,39 +96,50 @@ class Replayed:
                 with torch.inference_mode(False):
                     visit.step(place)  # fails once more, and there it shows where in the net
                 raise
+            if began is not None:
+                pace.repeated = min(pace.repeated, clock() - began)
 
     def _begin(self, round: Any) -> None:
         """A new round: what was written down in the last one need only be found to be
         the same once more.
         """
-        self.before = {
-            signature: trusted
-            for signature, trusted in self.programs.items()
-            if trusted is not None
-        }
+        rested = {signature: t for signature, t in self.before.items() if signature in self.seen}
+        trusted = {signature: t for signature, t in self.programs.items() if t is not None}
+        self.before = {**rested, **trusted}
         self.unrepeatable &= {*self.seen}  # a learning rate that changes makes new ones every round
+        self.paces = {signature: self.paces[signature] for signature in self.seen}
         self.round, self.seen, self.drafts, self.programs = round, Counter(), {}, {}
-        used = {kind for kind, _, _ in (*self.before, *self.unrepeatable)}
+        used = {kind for kind, _, _ in (*self.before, *self.unrepeatable, *self.paces)}
         self.kinds = {about: kind for about, kind in self.kinds.items() if kind in used}
+        for pace in self.paces.values():
+            pace.begin_round()
 
     def _plain(self, signature: Signature, visit: _Visit, place: int) -> None:
         """A step as it is; written down unless that is known to be of no use."""
         self.seen[signature] += 1
+        pace = self.paces[signature]
         rare = self.seen[signature] <= self.worth and signature not in self.before
-        if rare or signature in self.programs or signature in self.unrepeatable:
+        began = clock()
+        useless = signature in self.programs or signature in self.unrepeatable
+        if rare or useless or not pace.pays:
             visit.step(place)
+            pace.plain = min(pace.plain, clock() - began)
             return
         with Recorder(visit.inputs(place)) as recorder:
             visit.step(place)
-        self._written(signature, recorder.program(steady=len(visit.tensors)))
+        # without the making of a program, which is needed once in a run
+        pace.written = min(pace.written, clock() - began)
+        self._written(signature, recorder, steady=len(visit.tensors))
 
-    def _written(self, signature: Signature, program: Program | None) -> None:
+    def _written(self, signature: Signature, recorder: Recorder, steady: int) -> None:
         """A step was written down: for the first time, or once more."""
         known, draft = self.before.pop(signature, None), self.drafts.pop(signature, None)
+        is_known = known is not None and recorder.repeats(known.program)
+        program = known.program if known and is_known else recorder.program(steady)
         if program is None:
             self.programs[signature] = None
             self.unrepeatable.add(signature)
-        elif known is not None and program.same_as(known.program):
+        elif known is not None and (is_known or program.same_as(known.program)):
             known.lasting = True
             self.programs[signature] = known
         elif draft is None:
@@ -125,6 +149,33 @@ class Replayed:
             self.programs[signature] = (
                 Trusted(program, Machine(program, self.arena)) if same else None
             )
+            self.paces[signature].least = 2 if same else inf
+
+
+@dataclass(eq=False)
+class Pace:
+    """Seconds of a step in three ways, the fewest that were measured, and steps in a round. Which
+    way is taken changes no result.
+    """
+
+    least: float  # steps of a round that are needed for one to be repeated; inf: they differ
+    plain: float = inf
+    written: float = inf  # down, as it is run in the plain way
+    repeated: float = inf
+    steps: int = 0  # in this round so far
+    pays: bool = True  # to write one down in this round and to repeat the others
+    rests: int = 0  # rounds in a row without
+
+    def begin_round(self) -> None:
+        """Decide as if this round had as many steps as the last one."""
+        if inf in (self.plain, self.repeated):
+            self.pays = self.steps >= self.least
+        else:
+            gain = (self.steps - 1) * (self.plain - self.repeated)
+            self.pays = gain >= self.written - self.plain
+        self.pays = self.pays or self.rests >= _REST
+        self.rests = 0 if self.pays else self.rests + 1
+        self.steps = 0
 
 
 @dataclass(frozen=True, eq=False)
