@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,21 +48,23 @@ from fedblocks.core.uploads import uploads_of
 from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
+from fedblocks.engines.steadiness import Steadiness
 
 _ROWS = 2  # examples on which views are tried
 _TRIES = 3  # clients that are tried before an error counts as one of the method
 
 
-def rehearse(experiment: Experiment, clients: Sequence[int]) -> list[str]:
+def rehearse(experiment: Experiment, clients: Sequence[int], is_padded: bool = True) -> list[str]:
     """Refuse methods whose functions return what no round can use; what to know of the others.
 
-    `clients` are those that could be the cohort. Methods of the library need no rehearsal.
+    `clients` are those that could be the cohort; `is_padded`: an engine that pads may train them.
+    Methods of the library need no rehearsal.
     """
     notes: list[str] = []
     for group, ids in experiment.members(clients).items():
         has_rows = [i for i in ids if len(experiment.data.train[i])]
         if is_own(experiment.methods[group]) and has_rows:
-            notes += Rehearsal(experiment, group, has_rows, experiment.start()).play()
+            notes += Rehearsal(experiment, group, has_rows, experiment.start(), is_padded).play()
     return notes
 
 
@@ -73,11 +76,18 @@ class Rehearsal:
     group: str
     clients: Sequence[int]  # that have training rows
     state: State
+    is_padded: bool
     untrained: dict[str, str] = field(default_factory=dict)  # block -> where it has no gradient
 
     @property
     def method(self) -> Method:
         return self.experiment.methods[self.group]
+
+    @cached_property
+    def steadiness(self) -> Steadiness:
+        net = self.method.net
+        is_padded = self.is_padded and not net.unmappable
+        return Steadiness(type(self.method).__name__, net.dtype, is_padded)
 
     def where(self, hook: str) -> str:
         return f"{type(self.method).__name__}.{hook}"
@@ -104,18 +114,22 @@ class Rehearsal:
         wanted = local.call(method.wants, sent)
         check_weights(self.where("wants"), wanted, method.blocks())
         check_all_blocks(self.where("wants"), wanted, job.sent.on_request)
+        self.steadiness.check_hook(method.wants, local, sent)
         more = job.requested(wanted, local)
         with self._nothing_written("prepare"):
             start = local.call(method.prepare, {**sent, **more})
         self._check_like_sent("prepare", job, member, start)
+        self.steadiness.check_hook(method.prepare, local, {**sent, **more})
         self._try_views(job, member, local, start)
         trained = self._train(job, member, start)
         with self._nothing_written("finish"):
             end = local.call(method.finish, trained, start)
         self._check_like_sent("finish", job, member, end)
         check_all_blocks(self.where("finish"), end, sorted(job.kept_blocks))
+        self.steadiness.check_hook(method.finish, local, trained, start)
         weights = local.call(method.writes, end)
         check_weights(self.where("writes"), weights, method.blocks())
+        self.steadiness.check_hook(method.writes, local, end)
         self._conclude(job, end, weights, wanted)
         for purpose in ("adapt", "join"):
             self._train_before_evaluation(purpose, job.ids[member])
@@ -159,8 +173,9 @@ class Rehearsal:
                 torch.no_grad(),
             ):
                 outputs = view(local.whole(blocks), data.x[rows])
-            what = "predict" if name == "personal" else f'view "{name}"'
-            check_outputs(self.where(what), outputs, wanted)
+                what = "predict" if name == "personal" else f'view "{name}"'
+                check_outputs(self.where(what), outputs, wanted)
+                self.steadiness.check_view(view, local.whole(blocks), data.x[rows], outputs)
         check_numbers(self.where("portrait"), local.call(self.method.portrait, blocks))
 
     def _train(self, job: Job, member: int, start: Blocks) -> Blocks:
@@ -189,13 +204,15 @@ class Rehearsal:
         return run
 
     def _look_at(self, stretch: PhaseRun, step: Step, course: str) -> None:
-        batch = batch_of(stretch.local, step, step_key(stretch, 1))
+        key = step_key(stretch, 1)
+        batch = batch_of(stretch.local, step, key)
         moved: set[str] = set()
         for place, update in enumerate(stretch.phase.updates):
             moved |= {update.pull.block} if update.pull is not None else set()
             if update.loss is None:
                 continue
             grads = loss_gradients(place, stretch, batch, step)
+            self.steadiness.check_loss(place, stretch, step, key, grads)
             names = [block for block, _, _ in trained_tensors(update, stretch.blocks)]
             moved |= {name for name, grad in zip(names, grads, strict=True) if grad is not None}
         for name in stretch.phase.train:
