@@ -16,6 +16,9 @@ from torch.nn.functional import cross_entropy, one_hot
 
 import fedblocks as fb
 from fedblocks.core.random import uniform
+from fedblocks.engines import rehearsal
+from fedblocks.engines.round import Experiment
+from fedblocks.methods import METHODS
 
 LOOKED_AT: list[int] = []
 
@@ -176,3 +179,36 @@ def test_a_method_that_draws_its_noise_from_the_keys_runs(
     kind: type[fb.Method], tmp_path: Path
 ) -> None:
     assert run(kind, tmp_path / "run", "vectorised").status == "finished"
+
+
+def chain() -> fb.Net:
+    return fb.Net.of(
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Flatten(),
+            nn.Linear(144, 16),
+            nn.ReLU(),
+            nn.Linear(16, 4),
+        ),
+        input_shape=(1, 8, 8),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_rounding_in_single_precision_is_no_reason_to_refuse(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are statistics and noise of the net, which know of padding."""
+    monkeypatch.setattr(rehearsal, "is_own", lambda method: True)
+    source = np.random.default_rng(1)
+    x = 3 * source.normal(size=(100, 1, 8, 8)).astype("float32")
+    users = np.repeat(np.arange(4), [8, 12, 40, 40])
+    tags = {"operation": [0, 0, 1, 1], "configuration": [0, 1, 0, 1]}
+    split = (0.6, 0.2, 0.2)
+    data = fb.Federation.from_users(x, np.arange(100) % 4, users, split=split, tags=tags)
+    options = {"cohorts": "found"} if name == "modfl" else {}
+    experiment = Experiment.of(METHODS[name](chain(), batch_size=8, **options), data, rounds=2)
+    assert rehearsal.rehearse(experiment, range(4)) == []

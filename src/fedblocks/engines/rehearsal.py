@@ -39,7 +39,7 @@ from fedblocks.core.local_round import (
 )
 from fedblocks.core.method import Method
 from fedblocks.core.own_code import own_name
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
@@ -216,7 +216,7 @@ class Rehearsal:
             names = [block for block, _, _ in trained_tensors(update, stretch.blocks)]
             moved |= {name for name, grad in zip(names, grads, strict=True) if grad is not None}
         for name in stretch.phase.train:
-            if name not in moved and stretch.blocks[name]:
+            if name not in moved and not all(map(is_statistic, stretch.blocks[name])):
                 where = f"phase {stretch.number + 1} of `{course}`"
                 self.untrained.setdefault(name, where)
 
