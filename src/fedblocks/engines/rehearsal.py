@@ -40,6 +40,7 @@ from fedblocks.core.local_round import (
 from fedblocks.core.method import Method
 from fedblocks.core.own_code import own_name
 from fedblocks.core.parts import Blocks, is_statistic
+from fedblocks.core.phases import Pull
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
@@ -208,7 +209,9 @@ class Rehearsal:
         batch = batch_of(stretch.local, step, key)
         moved: set[str] = set()
         for place, update in enumerate(stretch.phase.updates):
-            moved |= {update.pull.block} if update.pull is not None else set()
+            if update.pull is not None:
+                self._check_pull(update.pull, stretch, course)
+                moved.add(update.pull.block)
             if update.loss is None:
                 continue
             grads = loss_gradients(place, stretch, batch, step)
@@ -219,6 +222,20 @@ class Rehearsal:
             if name not in moved and not all(map(is_statistic, stretch.blocks[name])):
                 where = f"phase {stretch.number + 1} of `{course}`"
                 self.untrained.setdefault(name, where)
+
+    def _check_pull(self, pull: Pull, stretch: PhaseRun, course: str) -> None:
+        """Blocks that are drawn to each other have the same tensors."""
+        blocks = stretch.local.whole(stretch.blocks)
+        shapes = lambda name: {k: v.shape for k, v in blocks[name].items() if not is_statistic(k)}
+        one, other = shapes(pull.block), shapes(pull.to)
+        odd = next((key for key in one if one[key] != other.get(key)), None)
+        if odd is not None:
+            has = f"a {list(other[odd])}" if odd in other else "none"
+            message = (
+                f'{self.where(course)} pulls block "{pull.block}" to "{pull.to}": the one has '
+                f'"{odd}", {list(one[odd])}, and the other {has}'
+            )
+            raise UserError(message, "pull a block to one of the same tensors: a start, a copy")
 
     def _check_like_sent(self, hook: str, job: Job, member: int, blocks: Any) -> None:
         """What stays with the client and what it sends is as it was, in names, shapes and types."""
