@@ -226,8 +226,8 @@ class Rehearsal:
     def _check_pull(self, pull: Pull, stretch: PhaseRun, course: str) -> None:
         """Blocks that are drawn to each other have the same tensors."""
         blocks = stretch.local.whole(stretch.blocks)
-        shapes = lambda name: {k: v.shape for k, v in blocks[name].items() if not is_statistic(k)}
-        one, other = shapes(pull.block), shapes(pull.to)
+        one = {k: v.shape for k, v in blocks[pull.block].items() if not is_statistic(k)}
+        other = {k: v.shape for k, v in blocks[pull.to].items()}
         odd = next((key for key in one if one[key] != other.get(key)), None)
         if odd is not None:
             has = f"a {list(other[odd])}" if odd in other else "none"

@@ -62,11 +62,10 @@ def _idle_blocks(method: Method, job: Job, before: State, after: State) -> Itera
 
 def _steps(job: Job, name: str) -> list[int]:
     """The most steps of a client in each phase that trains a block, if its rate is not 0."""
-    rates = lambda phase: [at(u.lr, job.cohort.round) for u in phase.updates if name in u.train]
     return [
         max((len(own[number]) for own in job.batches), default=0)
         for number, phase in enumerate(job.phases)
-        if any(rates(phase))
+        if any(at(u.lr, job.cohort.round) for u in phase.updates if name in u.train)
     ]
 
 
