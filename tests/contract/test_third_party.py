@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from fedblocks.engines.rehearsal import rehearse
 from fedblocks.methods import METHODS
 from fedblocks.testing import CHECKS, Example, Invariant, run_check
 
@@ -39,3 +40,7 @@ def example(foreign: ModuleType) -> Example:
 def test_it_keeps_the_invariant(example: Example, invariant: Invariant) -> None:
     check = run_check(invariant, example)
     assert check.passed, check.detail
+
+
+def test_nothing_is_said_against_it_before_a_run(example: Example) -> None:
+    assert rehearse(example.experiment(), list(example.everybody)) == []

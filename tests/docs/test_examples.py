@@ -42,7 +42,7 @@ def test_the_readme_compares_methods_with_the_net_and_the_data_of_its_first_exam
     assert "pfedmb" in capsys.readouterr().out and (tmp_path / "runs/first/config.toml").is_file()
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(3))
 def test_an_example_of_the_readme_runs(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

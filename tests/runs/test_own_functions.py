@@ -159,6 +159,10 @@ def test_a_metric_has_a_name_and_a_function_of_two(name: Any, of: Any, said: str
             lambda outputs, y: (outputs - y).square().mean().expand(len(y)),
             "is another when other examples are beside it",
         ),
+        (  # by one part in a million
+            lambda outputs, y: (outputs - y).square() * (1 + 1e-6 * y.mean()),
+            "is another when other examples are beside it",
+        ),
     ],
 )
 def test_a_loss_that_cannot_be_trained_with_is_refused_before_the_first_round(

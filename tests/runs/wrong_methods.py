@@ -49,6 +49,13 @@ LONG = "{k: torch.cat([v, v]) for k, v in blocks['body'].items()}"
 ON_META = "{k: v.to('meta') for k, v in blocks['body'].items()}"
 
 WRONG = {
+    # pulls
+    "a pull between blocks of other tensors": Wrong(
+        PHASES + "    pull = fb.Pull('body', to='head', strength=1.0)\n"
+        "    return [fb.Phase((self.step('body', 'head', pull=pull),), 1)]",
+        "phases",
+        'pulls block "body" to "head": the one has',
+    ),
     # blocks
     "no blocks": Wrong(BLOCKS + "    return {}", "blocks", "no block"),
     "blocks forgets to return": Wrong(BLOCKS + "    {}", "blocks", "None"),

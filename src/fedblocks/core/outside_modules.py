@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedblocks.core.errors import NetError, a_kind
+from fedblocks.core.own_code import takes
 
 # a place in a tuple, a key or an attribute, or a function
 Output = int | str | Callable[[Any], Tensor]
@@ -23,6 +25,14 @@ def make_module(make: Callable[[], nn.Module]) -> nn.Module:
         raise NetError(
             f"{a_kind(make)} is not a module",
             "give an nn.Module, or a function that makes one",
+        )
+    if not takes(make, 0):
+        name = getattr(make, "__name__", type(make).__name__)
+        needed = ", ".join(inspect.signature(make).parameters)
+        called = f"{'MyNet' if '<' in name else name}(...)"
+        raise NetError(
+            f"{name}({needed}) cannot be called without arguments",
+            f"give a function that makes the module: Net.of(lambda: {called})",
         )
     module = make()
     if not isinstance(module, nn.Module):
@@ -130,6 +140,8 @@ def take_logits(result: Any, output: Output | None) -> Tensor:
 def _take(result: Any, output: Output) -> Any:
     if callable(output):
         return output(result)
+    if isinstance(output, int) and isinstance(result, Tensor):
+        return result  # a module that returns a tuple in training only
     try:
         is_item = isinstance(output, int) or isinstance(result, Mapping)
         return result[output] if is_item else getattr(result, str(output))

@@ -188,7 +188,10 @@ def warnings(federation: Federation, few: int) -> list[str]:
         if len(who)
     ]
     if nobody_tests:
-        messages.append("no client has test rows: split=(0.6, 0.2, 0.2) gives everybody some")
+        fix = "split=(0.6, 0.2, 0.2) gives everybody some"
+        if train.sizes.max() == 1 and not len(federation.validation.index):
+            fix = "each has a single row, so that no split helps; a client needs 2 rows or more"
+        messages.append(f"no client has test rows: {fix}")
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = int(np.count_nonzero(trained & tested))

@@ -69,7 +69,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, client: int) -> Ints:
+    @overload
+    def __getitem__(self, client: int) -> Ints: ...
+    @overload
+    def __getitem__(self, client: slice) -> Rows: ...
+    def __getitem__(self, client: Any) -> Any:
+        if isinstance(client, slice):
+            return self.take(range(len(self))[client])
         if not 0 <= client < len(self):
             raise IndexError(f"client {client} of {len(self)}")
         own = self.index[self.offsets[client] : self.offsets[client + 1]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ from fedblocks.core.local_round import (
 )
 from fedblocks.core.method import Method
 from fedblocks.core.own_code import own_name
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, is_statistic
+from fedblocks.core.phases import Pull
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
@@ -47,21 +49,23 @@ from fedblocks.core.uploads import uploads_of
 from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
+from fedblocks.engines.steadiness import Steadiness
 
 _ROWS = 2  # examples on which views are tried
 _TRIES = 3  # clients that are tried before an error counts as one of the method
 
 
-def rehearse(experiment: Experiment, clients: Sequence[int]) -> list[str]:
+def rehearse(experiment: Experiment, clients: Sequence[int], is_padded: bool = True) -> list[str]:
     """Refuse methods whose functions return what no round can use; what to know of the others.
 
-    `clients` are those that could be the cohort. Methods of the library need no rehearsal.
+    `clients` are those that could be the cohort; `is_padded`: an engine that pads may train them.
+    Methods of the library need no rehearsal.
     """
     notes: list[str] = []
     for group, ids in experiment.members(clients).items():
         has_rows = [i for i in ids if len(experiment.data.train[i])]
         if is_own(experiment.methods[group]) and has_rows:
-            notes += Rehearsal(experiment, group, has_rows, experiment.start()).play()
+            notes += Rehearsal(experiment, group, has_rows, experiment.start(), is_padded).play()
     return notes
 
 
@@ -73,11 +77,18 @@ class Rehearsal:
     group: str
     clients: Sequence[int]  # that have training rows
     state: State
+    is_padded: bool
     untrained: dict[str, str] = field(default_factory=dict)  # block -> where it has no gradient
 
     @property
     def method(self) -> Method:
         return self.experiment.methods[self.group]
+
+    @cached_property
+    def steadiness(self) -> Steadiness:
+        net = self.method.net
+        is_padded = self.is_padded and not net.unmappable
+        return Steadiness(type(self.method).__name__, net.dtype, is_padded)
 
     def where(self, hook: str) -> str:
         return f"{type(self.method).__name__}.{hook}"
@@ -104,18 +115,22 @@ class Rehearsal:
         wanted = local.call(method.wants, sent)
         check_weights(self.where("wants"), wanted, method.blocks())
         check_all_blocks(self.where("wants"), wanted, job.sent.on_request)
+        self.steadiness.check_hook(method.wants, local, sent)
         more = job.requested(wanted, local)
         with self._nothing_written("prepare"):
             start = local.call(method.prepare, {**sent, **more})
         self._check_like_sent("prepare", job, member, start)
+        self.steadiness.check_hook(method.prepare, local, {**sent, **more})
         self._try_views(job, member, local, start)
         trained = self._train(job, member, start)
         with self._nothing_written("finish"):
             end = local.call(method.finish, trained, start)
         self._check_like_sent("finish", job, member, end)
         check_all_blocks(self.where("finish"), end, sorted(job.kept_blocks))
+        self.steadiness.check_hook(method.finish, local, trained, start)
         weights = local.call(method.writes, end)
         check_weights(self.where("writes"), weights, method.blocks())
+        self.steadiness.check_hook(method.writes, local, end)
         self._conclude(job, end, weights, wanted)
         for purpose in ("adapt", "join"):
             self._train_before_evaluation(purpose, job.ids[member])
@@ -159,8 +174,9 @@ class Rehearsal:
                 torch.no_grad(),
             ):
                 outputs = view(local.whole(blocks), data.x[rows])
-            what = "predict" if name == "personal" else f'view "{name}"'
-            check_outputs(self.where(what), outputs, wanted)
+                what = "predict" if name == "personal" else f'view "{name}"'
+                check_outputs(self.where(what), outputs, wanted)
+                self.steadiness.check_view(view, local.whole(blocks), data.x[rows], outputs)
         check_numbers(self.where("portrait"), local.call(self.method.portrait, blocks))
 
     def _train(self, job: Job, member: int, start: Blocks) -> Blocks:
@@ -189,19 +205,37 @@ class Rehearsal:
         return run
 
     def _look_at(self, stretch: PhaseRun, step: Step, course: str) -> None:
-        batch = batch_of(stretch.local, step, step_key(stretch, 1))
+        key = step_key(stretch, 1)
+        batch = batch_of(stretch.local, step, key)
         moved: set[str] = set()
         for place, update in enumerate(stretch.phase.updates):
-            moved |= {update.pull.block} if update.pull is not None else set()
+            if update.pull is not None:
+                self._check_pull(update.pull, stretch, course)
+                moved.add(update.pull.block)
             if update.loss is None:
                 continue
             grads = loss_gradients(place, stretch, batch, step)
+            self.steadiness.check_loss(place, stretch, step, key, grads)
             names = [block for block, _, _ in trained_tensors(update, stretch.blocks)]
             moved |= {name for name, grad in zip(names, grads, strict=True) if grad is not None}
         for name in stretch.phase.train:
-            if name not in moved and stretch.blocks[name]:
+            if name not in moved and not all(map(is_statistic, stretch.blocks[name])):
                 where = f"phase {stretch.number + 1} of `{course}`"
                 self.untrained.setdefault(name, where)
+
+    def _check_pull(self, pull: Pull, stretch: PhaseRun, course: str) -> None:
+        """Blocks that are drawn to each other have the same tensors."""
+        blocks = stretch.local.whole(stretch.blocks)
+        one = {k: v.shape for k, v in blocks[pull.block].items() if not is_statistic(k)}
+        other = {k: v.shape for k, v in blocks[pull.to].items()}
+        odd = next((key for key in one if one[key] != other.get(key)), None)
+        if odd is not None:
+            has = f"a {list(other[odd])}" if odd in other else "none"
+            message = (
+                f'{self.where(course)} pulls block "{pull.block}" to "{pull.to}": the one has '
+                f'"{odd}", {list(one[odd])}, and the other {has}'
+            )
+            raise UserError(message, "pull a block to one of the same tensors: a start, a copy")
 
     def _check_like_sent(self, hook: str, job: Job, member: int, blocks: Any) -> None:
         """What stays with the client and what it sends is as it was, in names, shapes and types."""

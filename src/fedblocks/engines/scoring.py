@@ -5,7 +5,8 @@ client's outputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped
+from fedblocks.core.errors import UserError
 from fedblocks.core.hooks import noting
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.method import View
@@ -127,14 +129,25 @@ def _measure(
 def _measure_way(
     local: ClientStack, kept: Mapping[Keep, Tensor], y: Tensor, real: Tensor
 ) -> Tensor:
-    task = local.source.task
+    task, ids = local.source.task, local.tensors["id"]
     if not local.mapped:
-        return _measure_one(task, {k: value[real] for k, value in kept.items()}, y[real])
-    values = [
-        _measure_one(task, {k: value[c][real[c]] for k, value in kept.items()}, y[c][real[c]])
-        for c in range(len(y))
-    ]
+        with _naming_client(ids):
+            return _measure_one(task, {k: value[real] for k, value in kept.items()}, y[real])
+    values = []
+    for c in range(len(y)):
+        with _naming_client(ids[c]):
+            own = {k: value[c][real[c]] for k, value in kept.items()}
+            values.append(_measure_one(task, own, y[c][real[c]]))
     return torch.stack(values)
+
+
+@contextmanager
+def _naming_client(client: Tensor) -> Iterator[None]:
+    """An error of a metric says whose examples it was given."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error.message}, for client {int(client)}", error.fix) from error
 
 
 def _measure_one(task: Task, kept: Mapping[Keep, Tensor], y: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     experiment = experiment_of(config, on_device, unseen)
     cohort, remarks = look_over(config, experiment, federation, len(clients))
     with placed(config, ("method",)):
-        idle = rehearse(experiment, clients[:cohort])
+        idle = rehearse(experiment, clients[:cohort], config.engine in ("auto", "vectorised"))
     with half_precision(_is_half(config, experiment, device)):
         engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [

@@ -68,7 +68,8 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         message = f'net "{name}" cannot take {inputs}: {reason}{line_of(error)}'
         if seen:
             raise UserError(f"{message}; it was given {seen}", IN_RANGE) from error
-        raise UserError(message, _other_inputs(federation)) from error
+        fix = _OTHER_TYPE if "same dtype" in reason else _other_inputs(federation)
+        raise UserError(message, fix) from error
     if list(outputs.shape) != wanted:
         verb = "needs" if federation.classes == 1 else "need"
         need = f"{describe_targets(federation)} {verb} {wanted}"
@@ -85,6 +86,12 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         raise UserError(message, fix)
     _check_weights(federation)
     return net
+
+
+_OTHER_TYPE = (
+    "numbers of two types meet: make the net by Net.of(..., dtype=torch.float64) for double "
+    "precision, or leave out .double() and .float() in its forward pass"
+)
 
 
 def _as_many_outputs(federation: Federation) -> str:

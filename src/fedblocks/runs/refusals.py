@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "not-finite"
 NAMED = 3  # clients that are named
-ADVICE = "if training diverges, try a lower learning rate"
+LARGE = "look for very large inputs or targets"
+ADVICE = f"{LARGE} first; if training diverges, try a lower learning rate"
 
 
 class Refused(NamedTuple):
@@ -85,7 +86,7 @@ def notes_of_refusals(report: Report) -> list[Note]:
     if not report.clients or len({r.client for r in refused}) < len(report.clients):
         return []
     first = refused[0]
-    advice = "; try a lower learning rate" if first.reason == NOT_FINITE else ""
+    advice = f"; {LARGE}, or try a lower learning rate" if first.reason == NOT_FINITE else ""
     text = f"every update was refused ({first.reason}: {first.detail}){advice}"
     return [Note(text, "warning")]
 

@@ -26,6 +26,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
+from fedblocks.runs.idle_blocks import notes_of_idle_blocks
 from fedblocks.runs.refusals import notes_of_refusals
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import extra_of
@@ -119,6 +120,7 @@ def _play(
         metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *unscored(failures)])
         said = [*notes, *conclusions_of(lane, state.round - 1, portraits)]
+        said += notes_of_idle_blocks(lane.experiment, state, report)
         early = metrics_of("test", report.counts, lane.experiment.data.task)
         records.append(record(state, whole, [*early, *metrics], portraits, said))
     return [

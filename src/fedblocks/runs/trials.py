@@ -65,7 +65,6 @@ def _try_loss(task: Task, trial: TaskTrial) -> None:
     fix = f"return one number for each example, [{many}]"
     with torch.enable_grad(), own_code(f'the loss "{name}"', "correct it"):
         losses = task.label_losses(outputs, y)
-        alone = task.label_losses(outputs[:1], y[:1])
     if not isinstance(losses, Tensor) or list(losses.shape) not in ([many], list(y.shape)):
         of = f"{many} examples with targets {list(y.shape)}"
         has = f"has shape {list(losses.shape)}" if isinstance(losses, Tensor) else "is no tensor"
@@ -78,9 +77,24 @@ def _try_loss(task: Task, trial: TaskTrial) -> None:
     if trial.client and not _counted(task, losses, y).isfinite().all():
         message = f'the loss "{name}" is no finite number for examples of client "{trial.client}"'
         raise UserError(f"{message} and an untrained net", "correct the loss, or the targets")
-    if not torch.allclose(losses[:1], alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+    if _depends_on_others(task, outputs.detach(), y):
         message = f'the loss "{name}" of an example is another when other examples are beside it'
         raise UserError(message, f"{fix}, each from its own outputs and targets alone")
+
+
+def _depends_on_others(task: Task, outputs: Tensor, y: Tensor) -> bool:
+    """Whether an example's loss is another alone, beyond rounding, be it by ever so little."""
+    in_double = (outputs.double(), y.double() if y.is_floating_point() else y)
+    try:
+        return _differs(task, *in_double, tolerance=1e-9)
+    except Exception:  # it has numbers of its own, in single precision
+        return _differs(task, outputs, y, tolerance=1e-5)
+
+
+def _differs(task: Task, outputs: Tensor, y: Tensor, tolerance: float) -> bool:
+    losses, alone = task.label_losses(outputs, y), task.label_losses(outputs[:1], y[:1])
+    size = float(losses.nan_to_num(0, 0, 0).abs().max())
+    return not torch.allclose(losses[:1], alone, rtol=0, atol=tolerance * size, equal_nan=True)
 
 
 def _counted(task: Task, losses: Tensor, y: Tensor) -> Tensor:

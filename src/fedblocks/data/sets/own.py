@@ -101,6 +101,7 @@ def csv_table(
     one text with commas between them.
     """
     names, lines = read_table(path)
+    refuse_other_letters(path, user, names)
     targets = target_columns(label, task, names)
     chosen = columns or tuple(name for name in names if name not in (*targets, user))
     for name in (*targets, *chosen):
@@ -131,6 +132,14 @@ def csv_table(
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
     return DataPool(inputs, y, count, users=users, about=about, task=task)
+
+
+def refuse_other_letters(path: str, user: str, names: Sequence[str]) -> None:
+    """Refuse a column of users that is there in other letters: as a feature it would mislead."""
+    other = next((name for name in names if name.strip().lower() == user.lower()), None)
+    if other is not None and user not in names:
+        message = f'{path} has no column "{user}", but one that is called "{other}"'
+        raise DataError(message, f'write user="{other}", or user=None if it is a feature')
 
 
 def number_targets(

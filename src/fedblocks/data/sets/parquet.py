@@ -16,6 +16,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
+from fedblocks.data.sets.own import refuse_other_letters
 from fedblocks.data.target_columns import Label
 
 
@@ -33,6 +34,7 @@ def parquet_table(
     roles = Roles(label, user, tuple(columns), task)
     names = column_names(path)
     roles.check(path, names)
+    refuse_other_letters(path, user, names)
     held = user if user in names else ""
     wanted = [*roles.targets(names), *([held] if held else []), *roles.others(names)]
     about = {"name": "parquet", "path": path}

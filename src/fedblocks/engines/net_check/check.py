@@ -56,12 +56,14 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
         _require_numbers(net)
+        _require_new_modules(net)
         _require_seeded(net)
         return ""
     if net.size() > MOST:
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
     _require_numbers(net)
+    _require_new_modules(net)
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
@@ -138,6 +140,18 @@ def _require_numbers(net: Net) -> None:
         raise NetError(
             f"the net starts with NaN in {wrong}, from which nothing is learned",
             "correct how the module draws it, or the weights that it was given",
+        )
+
+
+def _require_new_modules(net: Net) -> None:
+    with seeded(0):
+        is_same = net.make() is net.make()
+    if is_same:
+        raise NetError(
+            "the function that Net.of was given returns the same module each time, so that no seed "
+            "would change its start",
+            "make the module in it, Net.of(lambda: MyNet()), or give the module itself, "
+            "Net.of(module), with keep_weights=True if it is trained",
         )
 
 
