@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fedblocks as fb
-from fedblocks.core.errors import RunFolderError
+from fedblocks.core.errors import UserError
 from fedblocks.engines.behaviour import behaviours_of
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.storage.folder import RunFolder
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("what", ["resume", "personal", "export"])
 def test_another_activation_is_refused(folder: Path, what: str, tmp_path: Path) -> None:
     other, data = fb.FedAvg(net(nn.Sigmoid), lr=0.3), points()
-    with pytest.raises(RunFolderError, match='another output for client "0"'):
+    with pytest.raises(UserError, match='another output for client "0"'):
         if what == "resume":
             fb.resume(folder, other, data, rounds="+1")
         elif what == "personal":
@@ -69,7 +69,7 @@ def test_another_loss_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     fb.run(method, data, rounds=1, out=tmp_path / "run")
     fb.resume(tmp_path / "run", method, data, rounds="+1")
     monkeypatch.setattr(Scaled, "factor", 5.0)
-    with pytest.raises(RunFolderError, match='another loss for client "0"'):
+    with pytest.raises(UserError, match='another loss for client "0"'):
         fb.resume(tmp_path / "run", method, data, rounds="+1")
 
 

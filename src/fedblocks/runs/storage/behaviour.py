@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fedblocks.config.model import ALL
-from fedblocks.core.errors import RunFolderError
+from fedblocks.core.errors import UserError
 from fedblocks.engines.behaviour import Behaviour, behaviour_of, behaviours_of, difference
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.storage.folder import RunFolder
@@ -32,7 +32,7 @@ def check_behaviour(folder: RunFolder, experiment: Experiment) -> None:
         if wrong:
             name = experiment.data.names[before["client"]]
             whose = "" if group == ALL else f' of group "{group}"'
-            raise RunFolderError(
+            raise UserError(
                 f"the net or the method{whose} is not the one that {folder.path} was started with: "
                 f'from the same start it gives another {_WHAT[wrong]} for client "{name}"',
                 "bring the net and the method that the run was started with, or start a new run",
