@@ -229,6 +229,7 @@ def test_another_script_is_refused_with_what_differs(
             "net.tensors was body.weight 8 x 6",
         ),
         ("default_rng(0)", "default_rng(1)", "data.hash was"),
+        ("torch.relu(self.body", "torch.tanh(self.body", 'another output for client "truck-0"'),
     ]:
         Path("trucks.py").with_name("other.py").write_text(EIGHT_LINES.replace(old, new))
         code, shown = said(capsys, "export", "runs/trucks", "--client", "0", "--code", "other.py")

@@ -180,7 +180,8 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
         )
     else:
         start = refused._replace(in_last_round=0).text  # of all rounds
-    advice = f"{refused.advice}: --set method.lr=... " if refused.advice else ""
+    how = "; " if refused.cause else ": --set method.lr=... "
+    advice = f"{refused.advice}{how}" if refused.advice else ""
     return f"{start}; {advice}`fedblocks report {result.folder}` lists them"
 
 

@@ -196,8 +196,8 @@ def loss_gradients(
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
-    loss_of = stretch.local.each(_loss_of(place, stretch, step))
-    loss, statistics = loss_of({**blocks, **live}, batch, stretch.local.tensors)
+    own_loss = stretch.local.each(loss_of(place, stretch, step))
+    loss, statistics = own_loss({**blocks, **live}, batch, stretch.local.tensors)
     if not loss.requires_grad:
         refuse_without_gradient(update)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
@@ -205,7 +205,7 @@ def loss_gradients(
     return list(grads)
 
 
-def _loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
+def loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
     """The loss and the statistics that the forward pass left behind, as a function of
     one client.
     """

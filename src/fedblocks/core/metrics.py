@@ -103,8 +103,11 @@ class CountMetric:
 
 
 def keep_choice(outputs: Tensor, y: Tensor) -> Tensor:
-    """The class that is chosen, or for each label whether it is there."""
-    return outputs.argmax(-1) if outputs.dim() > y.dim() else (outputs > 0).to(outputs.dtype)
+    """The class that is chosen, or for each label whether it is there; NaN where outputs are."""
+    if outputs.dim() > y.dim():
+        is_nan = outputs.isnan().any(-1)
+        return torch.where(is_nan, torch.nan, outputs.argmax(-1).to(outputs.dtype))
+    return torch.where(outputs.isnan(), outputs, (outputs > 0).to(outputs.dtype))
 
 
 def keep_log_loss(outputs: Tensor, y: Tensor) -> Tensor:

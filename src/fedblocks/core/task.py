@@ -117,13 +117,16 @@ class Task:
         return total / count.clamp(min=1)
 
     def right_answers(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """How many targets of each example are predicted as they are: [batch]; none of numbers."""
+        """How many targets of each example are predicted as they are: [batch]; none of numbers, and
+        none where an output is NaN.
+        """
         if self.of_classes:
-            right = outputs.argmax(-1) == y
+            right = (outputs.argmax(-1) == y) & ~outputs.isnan().any(-1)
             return right if y.dim() == 1 else (right & (y != IGNORE)).flatten(1).sum(1)
         if self.kind == "regression":
             return torch.zeros_like(y[:, 0])
-        return (((outputs > 0) == (y > 0.5)) & self.scored(y)).sum(1)
+        right = ((outputs > 0) == (y > 0.5)) & ~outputs.isnan()
+        return (right & self.scored(y)).sum(1)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """What a model says of some examples: classes, which labels are there (1 or 0), or

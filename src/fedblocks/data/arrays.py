@@ -15,6 +15,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
 
 Inputs = npt.ArrayLike | Tensor
@@ -27,6 +28,7 @@ def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers
     int64 (tokens).
     """
+    refuse_masked(x, name)
     tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x), name)
     if tensor.dtype == torch.uint8:
         return tensor.to(torch.float32) / 255
@@ -79,6 +81,7 @@ def check_no_list(x: Any, rows: int) -> None:
 
 def _as_field(values: Inputs, name: str) -> Tensor:
     """Bytes are numbers of their own (a mask), but for pictures."""
+    refuse_masked(values, name)
     array = values if isinstance(values, Tensor) else np.asarray(values)
     if str(array.dtype).endswith("uint8") and array.ndim < 3:
         return as_inputs(array, name).mul(255).round().long()
@@ -101,6 +104,7 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     """Labels that are words, numbered in the order of the alphabet, and the words; others as they
     are.
     """
+    refuse_masked(y, "y")
     array = np.asarray([] if isinstance(y, Tensor) else y)
     is_words = array.dtype.kind == "U" or (
         array.dtype == object and array.size > 0 and all(isinstance(o, str) for o in array.flat)
@@ -115,6 +119,7 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     """Labels as int64, [rows] or [rows, steps]; numbers and several labels as float32, [rows,
     outputs].
     """
+    refuse_masked(y, "y")
     if task.of_classes:
         return from_numpy(as_labels(y), "y")
     array = y if isinstance(y, Tensor) else np.asarray(y)

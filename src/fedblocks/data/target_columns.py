@@ -31,3 +31,15 @@ def target_columns(label: Label, task: Task, names: Sequence[str]) -> list[str]:
     if len({*columns}) < len(columns):
         raise DataError(f"label: {', '.join(columns)} has a column twice", "name each once")
     return columns
+
+
+def refuse_two_roles(targets: Sequence[str], user: str, inputs: Sequence[str]) -> None:
+    """Refuse a column that is the label and something else: a net would read off what it is to
+    learn, or every client would have one class.
+    """
+    for name in targets:
+        if name == user:
+            raise DataError(f'"{name}" is both the label and the user', "name two columns")
+        if name in inputs:
+            message = f'the label "{name}" is among `columns`, from which it is to be learned'
+            raise DataError(message, "leave it out of `columns`")

@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError, a_kind
+from fedblocks.data.masked import refuse_masked
 
 
 def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
     """Numbers or strings, one for each row; strings may come as objects, as in pandas."""
-    ids = np.asarray(users)
     fix = "give one number or string per row"
+    refuse_masked(users, "users")
+    _refuse_mixture(users, fix)
+    ids = np.asarray(users)
     if not ids.size:
         raise DataError("there are no rows", "give at least one row, and a user id for each")
     if ids.ndim != 1:
@@ -29,6 +32,15 @@ def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
         odd = next(one for one in ids if not isinstance(one, str))
         raise DataError(f"users are of mixed types: {odd!r} is {a_kind(odd)}", fix)
     return ids
+
+
+def _refuse_mixture(users: npt.ArrayLike, fix: str) -> None:
+    """Refuse a list of numbers and words, of which numpy would make words: 1 and "1" become one."""
+    if not isinstance(users, list | tuple) or not any(isinstance(one, str) for one in users):
+        return
+    odd = next((one for one in users if isinstance(one, bool | int | float | np.number)), None)
+    if odd is not None:
+        raise DataError(f"users are of mixed types: {odd!r} is {a_kind(odd)}", fix)
 
 
 def _is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -29,6 +29,7 @@ from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
 from fedblocks.runs.run import check_same_federation
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.behaviour import check_behaviour
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import check_frozen
@@ -119,6 +120,7 @@ def personal(
         check_same_federation(folder, prepared)
         restore_constants(folder.path, prepared.experiment.methods)
         check_frozen(folder, prepared.experiment)
+        check_behaviour(folder, prepared.experiment)
         number = client_number(client, prepared.experiment.data.names)
         state = _last_state(folder)
     unseen = number in prepared.unseen

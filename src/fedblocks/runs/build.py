@@ -29,6 +29,7 @@ from fedblocks.runs.heads import head_notes
 from fedblocks.runs.patience import check_stopping
 from fedblocks.runs.sampling import Sampling, sampling_of
 from fedblocks.runs.shelf import hash_of, known_federation
+from fedblocks.runs.starts import start_notes
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.trials import try_task
 
@@ -113,8 +114,9 @@ def look_over(
     spare = [text for method in methods for text in _spare_slots(method, clients)]
     warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
-    heads = head_notes([method.net for method in methods], first_inputs(federation, 2))
-    return _cohort(config, clients), [*heads, *_large_batches(experiment, federation), *notes]
+    nets = [method.net for method in methods]
+    of_nets = [*head_notes(nets, first_inputs(federation, 2)), *start_notes(nets)]
+    return _cohort(config, clients), [*of_nets, *_large_batches(experiment, federation), *notes]
 
 
 def _check_nets(config: Config, experiment: Experiment) -> list[str]:

@@ -27,6 +27,7 @@ from fedblocks.runs.rounds import cohort_of, play
 from fedblocks.runs.sampling import TRACE
 from fedblocks.runs.stopping import EarlyStopping, Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage.behaviour import behaviour_facts
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder, Status
 from fedblocks.runs.storage.frozen import store_frozen
@@ -133,6 +134,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
         KEY: MainMetric.of(prepared.experiment.data.task).text(),
         "engine": prepared.engine.name,
         "clients": clients_text(prepared.experiment.data),
+        **behaviour_facts(store, prepared.experiment),
     }
     if trace := prepared.sampling.content_hash:
         facts[TRACE] = trace

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedblocks.core.errors import count_of
+from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import FAILED, UNSCORED
+from fedblocks.runs.broken_servers import GIVES_NAN, holds_nan
 from fedblocks.runs.progress import OnNote
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.storage.record import Note
@@ -33,6 +35,7 @@ class Refused(NamedTuple):
     clients: tuple[int, ...] = ()  # whose they are
     unscored: tuple[int, ...] = ()  # clients whose evaluation failed
     unscored_reason: str = ""  # of the latest of them
+    cause: str = ""  # the note that says which code made the server's blocks NaN
 
     @property
     def text(self) -> str:
@@ -50,6 +53,8 @@ class Refused(NamedTuple):
     @property
     def advice(self) -> str:
         """What may help against the latest; an error of a client says it itself."""
+        if self.cause:
+            return self.cause
         return ADVICE if self.reason.startswith(NOT_FINITE) else ""
 
 
@@ -74,10 +79,13 @@ def read_refusals(store: RunStore) -> Refused:
     lost = store.rows(f"SELECT client, detail FROM refusals WHERE reason = '{UNSCORED}'")
     unscored = tuple(sorted({row["client"] for row in lost}))
     why = lost[-1]["detail"] if lost else ""
-    return Refused(len(rows), asked, in_last, last["clients"], reason, whose, unscored, why)
+    causes = store.rows(f"SELECT text FROM notes WHERE text LIKE '%{GIVES_NAN}%' LIMIT 1")
+    cause = causes[0]["text"] if causes else ""
+    of_last = last["clients"]
+    return Refused(len(rows), asked, in_last, of_last, reason, whose, unscored, why, cause)
 
 
-def notes_of_refusals(report: Report) -> list[Note]:
+def notes_of_refusals(report: Report, after: State) -> list[Note]:
     """A warning after a round from which nothing was used."""
     here = {*report.clients}
     refused = [
@@ -87,6 +95,8 @@ def notes_of_refusals(report: Report) -> list[Note]:
         return []
     first = refused[0]
     advice = f"; {LARGE}, or try a lower learning rate" if first.reason == NOT_FINITE else ""
+    if broken := [name for name, slots in after.server.items() if holds_nan(slots)]:
+        advice = f'; the server\'s block "{broken[0]}" is NaN'
     text = f"every update was refused ({first.reason}: {first.detail}){advice}"
     return [Note(text, "warning")]
 

@@ -24,6 +24,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.broken_servers import notes_of_broken_servers
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
 from fedblocks.runs.idle_blocks import notes_of_idle_blocks
@@ -116,11 +117,14 @@ def _play(
         tables = _evaluate(lanes, prepared, after, engine, due)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = []
-    for lane, state, (_, report), own in zip(prepared, after, ends, tables, strict=True):
+    for lane, start, state, (_, report), own in zip(
+        prepared, states, after, ends, tables, strict=True
+    ):
         metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *unscored(failures)])
         said = [*notes, *conclusions_of(lane, state.round - 1, portraits)]
         said += notes_of_idle_blocks(lane.experiment, state, report)
+        said += notes_of_broken_servers(lane.experiment.methods, start, state)
         early = metrics_of("test", report.counts, lane.experiment.data.task)
         records.append(record(state, whole, [*early, *metrics], portraits, said))
     return [
@@ -217,7 +221,7 @@ def record(
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         snapshots=_snapshots(after, portraits) if portraits is not None else [],
-        notes=[*notes, *notes_of_refusals(report)],
+        notes=[*notes, *notes_of_refusals(report, after)],
     )
 
 

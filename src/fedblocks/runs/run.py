@@ -27,6 +27,7 @@ from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.sampling import TRACE
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.behaviour import check_behaviour
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
@@ -99,6 +100,7 @@ def resume(
             check_same_data(folder, prepared)
             restore_constants(folder.path, prepared.experiment.methods)
             check_frozen(folder, prepared.experiment)
+            check_behaviour(folder, prepared.experiment)
             state, notes = last_state(folder, prepared)
             if rounds is not None:
                 write_extension(folder)

@@ -16,7 +16,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.own import number_labels
-from fedblocks.data.target_columns import Label, target_columns
+from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 from fedblocks.data.user_ids import user_ids
 
 Column = npt.NDArray[Any]  # [rows, ...]; of words, objects
@@ -42,6 +42,8 @@ class Roles:
     def check(self, where: str, names: Sequence[str]) -> None:
         """Refuse columns that a table does not have."""
         check_columns(where, (*self.targets(names), *self.others(names)), names)
+        if not self.task.facts.steps:  # a sequence may be learned from itself
+            refuse_two_roles(self.targets(names), self.user, self.others(names))
         if not self.others(names):
             raise DataError(f"{where} has no column of inputs", "name them with `columns`")
 
@@ -98,7 +100,18 @@ def _numbers(where: str, name: str, column: Column) -> Column:
     if len({np.shape(value) for value in column}) > 1:
         fix = 'bring them to one length, for texts by tokenizer(..., padding="max_length")'
         raise DataError(f'the rows of "{name}" in {where} are of unlike length', fix)
-    return np.stack([np.asarray(value) for value in column])
+    array = np.stack([np.asarray(value) for value in column])
+    return array if array.dtype.kind in "fiub" else _as_floats(where, name, array)
+
+
+def _as_floats(where: str, name: str, column: Column) -> Column:
+    """Decimal numbers and such as floats; dates and times are no numbers."""
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        message = f'"{column.flat[0]}" in column "{name}", row 0 of {where}, is not a number'
+        fix = "name the columns of features with `columns`, or change the file"
+        raise DataError(message, fix) from error
 
 
 def _targets(
@@ -128,4 +141,5 @@ def _known(where: str, name: str, column: Column) -> Column:
         raise DataError(f'the label "{name}" of {where} holds words', fix)
     if column.dtype != object:
         return column.astype(np.float64)
-    return np.array([np.nan if value is None else value for value in column], dtype=np.float64)
+    known = np.array([np.nan if value is None else value for value in column], dtype=object)
+    return _as_floats(where, name, known)

@@ -19,7 +19,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
-from fedblocks.data.target_columns import Label, target_columns
+from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 EMPTY = ("", "nan")  # in columns of words, where "none" may be one
@@ -107,6 +107,7 @@ def csv_table(
     for name in (*targets, *chosen):
         if name not in names:
             raise DataError(f'{path} has no column "{name}"', nearest(name, names))
+    refuse_two_roles(targets, user, chosen)
     at = {name: place for place, name in enumerate(names)}
     x = np.array(
         [
@@ -230,6 +231,7 @@ def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[st
                 f'the label "{longest.strip()[:40]}" is too large for the number of a class',
                 "number the classes 0, 1, 2, ..., or write them as words",
             )
+        _refuse_two_spellings(fields)
         return np.array([int(field) for field in fields], np.int64), []
     if fraction := _first_fraction(fields):
         raise DataError(
@@ -238,6 +240,16 @@ def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[st
         )
     words, places = np.unique(np.array(fields), return_inverse=True)
     return places.astype(np.int64), words.tolist()
+
+
+def _refuse_two_spellings(fields: Sequence[str]) -> None:
+    """Refuse labels such as "01" and "1", which would become one class."""
+    spellings: dict[int, str] = {}
+    for text in {field.strip(): None for field in fields}:
+        other = spellings.setdefault(int(text), text)
+        if other != text:
+            message = f'the labels "{other}" and "{text}" are one number, written in two ways'
+            raise DataError(message, "write it in one way; write classes that differ as words")
 
 
 def _first_fraction(fields: Sequence[str]) -> str | None:

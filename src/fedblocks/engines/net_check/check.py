@@ -17,6 +17,7 @@ from fedblocks.core.outside_modules import seeded
 from fedblocks.core.own_code import line_of
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
+from fedblocks.engines.net_check.seeding import IGNORES_SEED, ignores_seed
 from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
@@ -106,7 +107,8 @@ def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     if not trials["sequential"].is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
     findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
-    return NetReport(tuple(findings))
+    remark = IGNORES_SEED if ignores_seed(net) else ""
+    return NetReport(tuple(findings), remark=remark)
 
 
 def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:

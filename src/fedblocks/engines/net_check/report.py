@@ -34,6 +34,7 @@ class NetReport:
     refusal: str = ""
     fix: str = ""
     unclear: str = ""  # why nothing could be said
+    remark: str = ""  # what is right and hardly meant
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -70,4 +71,5 @@ class NetReport:
         if self.unclear:
             return f"could not be checked: {self.unclear}"
         lines = [line for one in self.findings for line in one.lines()]
+        lines += [f"note    {self.remark}"] if self.remark else []
         return "\n".join([*lines, f"right on: {', '.join(self.engines) or 'no engine'}"])

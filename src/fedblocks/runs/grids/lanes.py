@@ -21,6 +21,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import attempt
 from fedblocks.runs.run import check_same_data, check_untouched, hardware, last_state
+from fedblocks.runs.storage.behaviour import check_behaviour
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -163,6 +164,7 @@ def _open(stack: ExitStack, waiting: Waiting, ran_on: Mapping[str, object], coun
         check_same_data(folder, prepared)
         restore_constants(folder.path, prepared.experiment.methods)
         check_frozen(folder, prepared.experiment)
+        check_behaviour(folder, prepared.experiment)
         state, more = last_state(folder, prepared)
         notes = [*notes, *more]
         folder.set_status("running")

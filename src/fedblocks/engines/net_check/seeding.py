@@ -1,0 +1,69 @@
+"""Whether a net's start is what its user thinks: of the seed, or of the weights of a module."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.net import Net
+from fedblocks.core.outside_modules import reset, seeded
+
+IGNORES_SEED = (
+    "the module seeds torch's randomness itself (torch.manual_seed), so that all seeds, and all "
+    "slots of a pool, start alike: leave that line out"
+)
+ANEW = (
+    "the net starts anew from the seed, not from the weights of the module that Net.of was given; "
+    "Net.of(..., keep_weights=True) keeps them"
+)
+_LARGER = 1.5  # times the largest number of a fresh start: training did that, or somebody
+_FEW = 32  # numbers whose largest says little
+
+
+def ignores_seed(net: Net) -> bool:
+    """Whether a module that is made with two seeds leaves torch's randomness in one state, and
+    itself with the same numbers.
+    """
+    states = []
+    for seed in (1, 2):
+        with seeded(seed):
+            net.make()
+            states.append(torch.get_rng_state())
+    if not torch.equal(*states):
+        return False
+    one, other = net.init(1), net.init(2)
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def unused_module(net: Net) -> nn.Module | None:
+    """The module of a net that starts from others than its weights."""
+    make = net.make
+    while isinstance(make, partial):
+        if make.func is reset:
+            module: nn.Module = make.args[0]
+            return module
+        make = make.args[0]
+    return None
+
+
+def looks_trained(module: nn.Module) -> bool:
+    """Whether its numbers cannot be those of a start: larger than such, or others where all starts
+    have the same.
+    """
+    with seeded(0):
+        fresh = reset(module)
+    starts = dict(fresh.named_parameters())
+    return any(
+        _is_no_start(value.detach(), starts[name].detach())
+        for name, value in module.named_parameters()
+        if value.numel()
+    )
+
+
+def _is_no_start(value: Tensor, start: Tensor) -> bool:
+    if bool((start == start.flatten()[0]).all()):
+        return not torch.equal(value, start)
+    largest, usual = float(value.abs().max()), float(start.abs().max())
+    return value.numel() >= _FEW and largest > _LARGER * usual

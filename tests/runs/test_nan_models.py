@@ -1,0 +1,71 @@
+"""A model whose outputs are no numbers is wrong everywhere, and the run says where NaN began."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedblocks as fb
+from fedblocks.core.metrics import METRICS, Metric
+from fedblocks.core.task import Task
+from fedblocks.core.uploads import Uploads
+from fedblocks.engines.scoring import score_outputs
+
+NAN = float("nan")
+
+
+class Dividing(fb.FedAvg):
+    """Its server divides by nothing."""
+
+    def conclude(
+        self, server: fb.Blocks, before: fb.Blocks, uploads: Uploads, cohort: fb.Cohort
+    ) -> fb.Blocks:
+        return {n: {k: v * 0 / 0 for k, v in own.items()} for n, own in server.items()}
+
+
+def points() -> fb.Federation:
+    x = np.random.default_rng(0).normal(size=(80, 4)).astype("float32")
+    return fb.Federation.from_users(x, np.arange(80) % 3, np.arange(80) % 4)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_outputs_of_nan_have_accuracy_0(engine: str, tmp_path: Path) -> None:
+    """Class 0, the place of the first NaN, is a third of all labels."""
+    method = Dividing(fb.Net.of(lambda: nn.Linear(4, 3)), lr=0.01)
+    with pytest.warns(UserWarning, match="conclude gives NaN"):
+        result = fb.run(method, points(), rounds=1, out=tmp_path / "run", engine=engine)  # type: ignore[arg-type]
+    assert set(result.accuracies().values()) == {0.0}
+
+
+def test_one_output_of_nan_makes_its_example_wrong() -> None:
+    outputs = torch.tensor([[NAN, 0.0], [5.0, 1.0], [0.0, NAN]])
+    right, labels, *_ = score_outputs(Task(), outputs, torch.tensor([0, 0, 1]))
+    assert (right, labels) == (1.0, 3.0)
+
+
+def test_a_label_of_nan_is_wrong_where_it_is_not_there() -> None:
+    outputs = torch.tensor([[NAN, -1.0], [2.0, NAN]])
+    right, labels, *_ = score_outputs(Task("multi-label"), outputs, torch.zeros(2, 2))
+    assert (right, labels) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("name", ["f1_macro", "f1_micro"])
+def test_f1_of_nan_is_as_bad_as_can_be(name: str) -> None:
+    outputs = torch.tensor([[NAN, 0.0], [5.0, 1.0]])
+    *_, value = score_outputs(Task(metrics=[name]), outputs, torch.tensor([0, 0]))
+    assert value == -np.inf
+    metric = METRICS[name]
+    assert isinstance(metric, Metric)
+    assert metric.memory(outputs[1:], torch.tensor([0])).tolist() == [0.0]
+
+
+def test_a_server_that_concludes_with_nan_is_named(tmp_path: Path) -> None:
+    method = Dividing(fb.Net.of(lambda: nn.Linear(4, 3)), lr=0.01)
+    with pytest.warns(UserWarning) as seen:
+        result = fb.run(method, points(), rounds=2, out=tmp_path / "run")
+    texts = [str(one.message) for one in seen]
+    assert 'Dividing.conclude gives NaN in block "model" in round 1: correct it there' in texts
+    assert not [text for text in texts if "learning rate" in text]
+    assert result.refused().advice.startswith("Dividing.conclude gives NaN")
