@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import fedblocks as fb
 from fedblocks.core.admission import Refusal
+from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.runs.refusals import NOT_FINITE, notes_of_refusals
 
@@ -55,5 +56,5 @@ def test_a_metric_that_fails_names_the_client(engine: str, tmp_path: Path) -> No
 
 def test_numbers_that_are_not_finite_are_first_looked_for_in_the_data() -> None:
     refusal = Refusal(0, NOT_FINITE, "inf")
-    (note,) = notes_of_refusals(Report([0], {}, {}, [refusal], {}))
+    (note,) = notes_of_refusals(Report([0], {}, {}, [refusal], {}), State(1, {}, {}, {}))
     assert "very large inputs or targets, or try a lower learning rate" in note.text
