@@ -140,3 +140,46 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     server.follow(processes)
     assert "changes of keys were not taken up" in said[-1]
     assert not is_heard(federation, one, new)  # a list of keys that cannot be read lets nobody in
+
+
+def test_a_name_that_is_taken_out_and_put_back_is_let_in_again(federation: Federation) -> None:
+    """Also when the server starts anew; one that Flower has cut off is named, and the others
+    are served.
+    """
+    processes: ProcessGroup = federation.processes  # type: ignore[attr-defined]
+    said: list[str] = []
+    server = KeyWatch(federation.server, said.append)
+    one, two = federation.enrolled("one", 0), federation.enrolled("two", 1)
+    server.follow(processes)
+    node = node_of(federation, one)
+    assert node
+    before = federation.host
+    others = {name: held for name, held in before.clients.items() if name != "one"}
+    before.model_copy(update={"clients": others}).write(federation.server)
+    server.follow(processes)
+    assert not is_heard(federation, one, node) and node_of(federation, two)
+    assert [row["name"] for row in status_of(federation.server)[3:]] == ["two"]
+    before.write(federation.server)
+    server.follow(processes)
+    assert is_heard(federation, one, node) and said == ["enrolling one, two"]
+
+    key_table.revoke(federation.server, "one")
+    server.follow(processes)
+    before.write(federation.server)  # from a copy, without the key and then with it
+    running.enrol(federation.host, federation.server, said.append)
+    assert "warning: one is not let in: " in said[-1] and "one.pub is missing" in said[-1]
+    shutil.copy(one / "one.pub", federation.server / "clients")
+    broken = federation.server / "clients" / "revoked" / "broken.pub"
+    broken.write_text("no key")
+    running.enrol(federation.host, federation.server, said.append)
+    broken.unlink()
+    assert "warning: one is not let in: its key was cut off" in said[-1]
+    shown = {row["name"]: row.get("id") for row in status_of(federation.server)}
+    assert node_of(federation, one) is None
+    assert is_heard(federation, two, int(str(shown["two"])))
+
+    rotation.begin(one)  # as the warning says
+    key_table.rotate(federation.server, one / "one.json")
+    running.enrol(federation.host, federation.server, said.append)
+    rotation.finish(one)
+    assert said[-1] == "enrolling one" and node_of(federation, one)
