@@ -20,8 +20,10 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedblocks.core.errors import UserError
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.fleet import Fleet
+from fedblocks.flower.client.new_key import need_enrolled
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.key_watch import KeyWatch
@@ -124,9 +126,12 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     assert node_of(federation, two) is None
 
     rotation.begin(one)
+    with pytest.raises(UserError, match="one keeps its old key: the server does not let the new"):
+        need_enrolled(one)
     key_table.rotate(federation.server, one / "one.json")
     server.follow(processes)
     assert not is_heard(federation, one, node)  # the old key
+    need_enrolled(one)
     rotation.finish(one)
     new = node_of(federation, one)
     assert new and new != node and is_heard(federation, one, new)

@@ -146,7 +146,7 @@ class _Carrier:
 class Fleet:
     """The requests of a client to its server."""
 
-    def __init__(self, host: ClientHost, folder: Path) -> None:
+    def __init__(self, host: ClientHost, folder: Path, key: str = "client.key") -> None:
         self.insecure = host.insecure
         secured: ssl.SSLContext | bool
         if host.insecure:
@@ -154,7 +154,7 @@ class Fleet:
             secured = False
             address = f"http://{host.server}"
         else:
-            self._keys = _keys(folder / "client.key")
+            self._keys = _keys(folder / key)
             secured = trust_in(folder)
             address = f"https://{host.server}"
         self._carrier = _Carrier(secured)
