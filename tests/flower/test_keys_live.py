@@ -167,6 +167,8 @@ def test_a_name_that_is_taken_out_and_put_back_is_let_in_again(federation: Feder
     before.write(federation.server)
     server.follow(processes)
     assert is_heard(federation, one, node) and said == ["enrolling one, two"]
+    # a client that was killed and started again is let in at once, under its number
+    assert Fleet(ClientHost.read(one), one).enter(node) == node
 
     key_table.revoke(federation.server, "one")
     server.follow(processes)
