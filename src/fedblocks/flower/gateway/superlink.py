@@ -132,8 +132,9 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     event.listen(Pool, "checkout", wait_longer)
-    fleet_handlers.push_messages = guard(fleet_handlers.push_messages)
-    fleet_handlers.check_abort = refuse_unknown(fleet_handlers.check_abort)
+    handlers: Any = fleet_handlers
+    handlers.push_messages = guard(handlers.push_messages)
+    handlers.check_abort = refuse_unknown(handlers.check_abort)
     extensions.get_middleware = lambda: (Middleware(OwnUser), Middleware(AnswersOnly))
     flower_superlink()
 

@@ -221,7 +221,7 @@ def _refuse_used(path: Path) -> None:
 def _continuing(path: Path) -> str:
     """Return the command that continues the run of a folder."""
     with suppress(RunFolderError):
-        refuse_links(path)
+        refuse_links(path, READ | SIDE_FILES)
         with closing(RunStore(path / STORE)) as store:
             if store.meta(REAL) is not None:
                 return command_for_real(path)
