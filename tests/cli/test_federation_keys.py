@@ -5,12 +5,15 @@ documentation.
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+from fedblocks.flower.hosts import launch
 
 
 def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) 
     assert begun.code == 0 and "fedblocks federation enrol SERVER a.json" in begun.out
     taken = fedblocks("federation", "enrol", "hospitals/server", "a/a.json")
     assert taken.code == 0 and "--finish" in taken.out
-    assert fedblocks("federation", "rotate", "a", "--finish").code == 0
+    assert fedblocks("federation", "rotate", "a", "--finish", "--force").code == 0
 
     (tmp_path / "a" / "client.key").unlink()
     lost = fedblocks("federation", "rotate", "a")
@@ -126,3 +129,31 @@ def test_every_way_to_come_back_after_a_revocation_names_the_command_that_works(
     assert fedblocks(*shlex.split(words)[1:]).code == 0
     (row,) = fedblocks("federation", "keys", "f/server", "--json").json
     assert (row["name"], row["clients"]) == ("a", "2, 3")
+
+
+def test_a_new_key_is_not_used_while_nobody_says_that_it_is_enrolled(
+    fedblocks: Any, tmp_path: Path
+) -> None:
+    port = launch.free_port()  # where nothing answers
+    fedblocks("federation", "init", "f", "--server", f"127.0.0.1:{port}")
+    at = ["--server", f"127.0.0.1:{port}", "--ca", "f/server/ca.crt"]
+    fedblocks("federation", "join", "a", *at)
+    assert fedblocks("federation", "rotate", "a", "--force").code == 2
+    begun, again = (fedblocks("federation", "rotate", "a").out for _ in range(2))
+    assert begun.startswith("made a new key; its fingerprint: SHA256:")
+    assert again.startswith("this is the new key of the last time; its fingerprint: SHA256:")
+    assert begun.splitlines()[0].split()[-1] == again.splitlines()[0].split()[-1]
+    assert "if the old key was revoked, a.json is refused" in begun
+
+    old = (tmp_path / "a" / "client.key").read_bytes()
+    refused = fedblocks("federation", "rotate", "a", "--finish")
+    assert refused.code == 2 and f"127.0.0.1:{port} does not answer" in refused.err
+    assert "fedblocks federation rotate a --finish --force" in refused.err
+    assert (tmp_path / "a" / "client.key").read_bytes() == old
+
+    forced = fedblocks("federation", "rotate", "a", "--finish", "--force")
+    assert forced.code == 0 and (tmp_path / "a" / "a.json").exists()
+    back = forced.out.splitlines()[-1].split("go back: ")[1]
+    subprocess.run(back, shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "a" / "client.key").read_bytes() == old
+    assert (tmp_path / "a" / "client.key.new").exists()

@@ -46,7 +46,7 @@ class LocalGrid(Grid):
 
     def get_nodes(self) -> list[Any]:
         return [
-            SimpleNamespace(node_id=node, public_key=f"key {node}".encode())
+            SimpleNamespace(node_id=node, public_key=f"key {node}".encode(), last_activated_at="")
             for node in self.contexts
         ]
 

@@ -227,9 +227,13 @@ def test_after_a_kill_the_number_of_an_earlier_time_is_enough(tmp_path: Path) ->
         ).enter(NODE)
 
     with standing_in() as server:
-        # Flower counts it as connected for a minute
-        server.routes["activate-node"] = lambda _: (412, b"{}", {})
-        assert number(server) == NODE and server.asked == ["send-node-heartbeat"]
+        # Flower counts it as connected for a minute, and lets nobody else in meanwhile
+        assert number(server) == NODE
+        assert server.asked[:2] == ["send-node-heartbeat", "deactivate-node"]
+        assert server.asked[-1] == "activate-node"
+    with standing_in() as server:  # the same process, later
+        fleet = Fleet(host.model_copy(update={"server": f"127.0.0.1:{server.port}"}), tmp_path)
+        assert fleet.enter(fleet.enter(None)) == NODE and "deactivate-node" not in server.asked
     with standing_in() as server:  # of another server
         server.routes["send-node-heartbeat"] = lambda _: (401, b"", {})
         assert number(server) == NODE and server.asked[-1] == "activate-node"

@@ -262,7 +262,7 @@ class Keyed(LocalGrid):
     def get_nodes(self) -> list[Any]:
         files = {node: self.folder / f"{node_name(node - 100)}.pub" for node in self.contexts}
         return [
-            SimpleNamespace(node_id=node, public_key=public_key(file))
+            SimpleNamespace(node_id=node, public_key=public_key(file), last_activated_at="")
             for node, file in files.items()
         ]
 

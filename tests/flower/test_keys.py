@@ -159,6 +159,16 @@ def test_a_name_that_could_lead_elsewhere_is_refused(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_server_toml_that_is_not_toml_is_named_with_its_line(federation: Federation) -> None:
+    path = federation.server / "server.toml"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "[[[", *lines[1:]]))
+    with pytest.raises(UserError) as caught:
+        ServerHost.read(federation.server)
+    assert caught.value.message.startswith(f"{path}:2: this is not TOML: ")
+    assert caught.value.fix == "write tables as [name], and in them lines as name = value"
+
+
 def test_without_the_look_at_names_a_key_would_land_elsewhere(
     federation: Federation, tmp_path: Path, monkeypatch: Switch
 ) -> None:

@@ -20,8 +20,10 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedblocks.core.errors import UserError
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.fleet import Fleet
+from fedblocks.flower.client.new_key import need_enrolled
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.key_watch import KeyWatch
@@ -124,9 +126,12 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     assert node_of(federation, two) is None
 
     rotation.begin(one)
+    with pytest.raises(UserError, match="one keeps its old key: the server does not let the new"):
+        need_enrolled(one)
     key_table.rotate(federation.server, one / "one.json")
     server.follow(processes)
     assert not is_heard(federation, one, node)  # the old key
+    need_enrolled(one)
     rotation.finish(one)
     new = node_of(federation, one)
     assert new and new != node and is_heard(federation, one, new)
@@ -140,3 +145,48 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     server.follow(processes)
     assert "changes of keys were not taken up" in said[-1]
     assert not is_heard(federation, one, new)  # a list of keys that cannot be read lets nobody in
+
+
+def test_a_name_that_is_taken_out_and_put_back_is_let_in_again(federation: Federation) -> None:
+    """Also when the server starts anew; one that Flower has cut off is named, and the others
+    are served.
+    """
+    processes: ProcessGroup = federation.processes  # type: ignore[attr-defined]
+    said: list[str] = []
+    server = KeyWatch(federation.server, said.append)
+    one, two = federation.enrolled("one", 0), federation.enrolled("two", 1)
+    server.follow(processes)
+    node = node_of(federation, one)
+    assert node
+    before = federation.host
+    others = {name: held for name, held in before.clients.items() if name != "one"}
+    before.model_copy(update={"clients": others}).write(federation.server)
+    server.follow(processes)
+    assert not is_heard(federation, one, node) and node_of(federation, two)
+    assert [row["name"] for row in status_of(federation.server)[3:]] == ["two"]
+    before.write(federation.server)
+    server.follow(processes)
+    assert is_heard(federation, one, node) and said == ["enrolling one, two"]
+    # a client that was killed and started again is let in at once, under its number
+    assert Fleet(ClientHost.read(one), one).enter(node) == node
+
+    key_table.revoke(federation.server, "one")
+    server.follow(processes)
+    before.write(federation.server)  # from a copy, without the key and then with it
+    running.enrol(federation.host, federation.server, said.append)
+    assert "warning: one is not let in: " in said[-1] and "one.pub is missing" in said[-1]
+    shutil.copy(one / "one.pub", federation.server / "clients")
+    broken = federation.server / "clients" / "revoked" / "broken.pub"
+    broken.write_text("no key")
+    running.enrol(federation.host, federation.server, said.append)
+    broken.unlink()
+    assert "warning: one is not let in: its key was cut off" in said[-1]
+    shown = {row["name"]: row.get("id") for row in status_of(federation.server)}
+    assert node_of(federation, one) is None
+    assert is_heard(federation, two, int(str(shown["two"])))
+
+    rotation.begin(one)  # as the warning says
+    key_table.rotate(federation.server, one / "one.json")
+    running.enrol(federation.host, federation.server, said.append)
+    rotation.finish(one)
+    assert said[-1] == "enrolling one" and node_of(federation, one)

@@ -86,9 +86,37 @@ def test_a_node_enters_with_its_clients_unless_one_is_there_already() -> None:
 
 def test_a_node_that_left_is_crossed_out_and_may_be_greeted_again() -> None:
     own, told = registry()
-    own.nodes, own._when, own._public = {1: 10, 2: 20}, {10: 0.0, 20: 0.0}, {20: b""}
+    own.nodes, own._when, own._since = {1: 10, 2: 20}, {10: 0.0, 20: 0.0}, {10: "9", 20: "9"}
+    own.grid.get_nodes = lambda: [online(20, "9")]  # type: ignore[method-assign]
+    own._read_nodes()
     own._cross_out()
     assert own.nodes == {2: 20} and own._when == {20: 0.0} and told == ["client 1 has left"]
+
+
+def online(node: int, since: str) -> Any:
+    return SimpleNamespace(node_id=node, public_key=b"", last_activated_at=since)
+
+
+def test_a_client_that_was_killed_over_the_first_question_is_asked_again_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flower has counted it as online all the while."""
+    monkeypatch.setattr(module, "LOOK", -1.0)
+    monkeypatch.setattr(module, "hello_message", lambda node, *_: node)
+    own, _ = registry()
+    asked: list[int] = []
+
+    def push(nodes: list[int]) -> list[str]:
+        asked.extend(nodes)
+        return [f"question {len(asked)}"]
+
+    own.grid.push_messages = push  # type: ignore[method-assign,assignment]
+    own._inbox = SimpleNamespace(pull=lambda _: [])  # type: ignore[assignment]
+    for since, times in (("9:00", 1), ("9:00", 1), ("9:01", 2), ("9:01", 2)):
+        own.grid.get_nodes = lambda since=since: [online(10, since)]  # type: ignore[misc,method-assign]
+        own.look()
+        assert asked == [10] * times
+    assert own._asked == {"question 2": 10}
 
 
 def test_claims_are_fixed_once_and_for_those_who_are_there() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,8 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
+from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
@@ -34,11 +37,12 @@ from flwr.superlink.config_loader import get_federation_manager, get_objectstore
 from flwr.superlink.servicer.runtime import runtime_handlers
 from flwr.supernode.fleet_http_connection import http_request_response
 
+from fedblocks.flower.client.fleet import Fleet, Meter
 from fedblocks.flower.gateway.envelopes import UNUSABLE
 from fedblocks.flower.gateway.limits import MIB
 from fedblocks.flower.gateway.superlink import WAIT
 from fedblocks.flower.hosts import launch, running
-from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.folders import ClientHost, ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 
@@ -222,6 +226,32 @@ def test_a_client_cannot_speak_in_the_servers_name(
         except httpx.HTTPStatusError as error:
             assert error.response.status_code == 404 and not arrived
         assert (receive() is not None) == arrived
+
+
+UNREFUSED = "superlink.refuse_unknown = lambda check: check"
+
+
+@pytest.mark.parametrize(("change", "status"), [("", 403), (UNREFUSED, 500)])
+def test_a_run_that_does_not_exist_is_refused_without_a_failure(
+    change: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An enrolled client may name any run; its requests must not fill the SuperLink's log."""
+    federation = Federation(tmp_path / "f", 1, change)
+    folder = federation.base / federation.names[0]
+    with federation.open(monkeypatch) as processes:
+        fleet = Fleet(ClientHost.read(folder), folder)
+        fleet._carrier.objects = Meter(MIB)
+        node = Node(node_id=fleet.enter(None))
+        requests = (
+            partial(fleet._ask.PullObject, PullObjectRequest(node=node, run_id=7)),
+            partial(fleet._ask.PushObject, PushObjectRequest(node=node, run_id=7)),
+        )
+        for send in requests:
+            with pytest.raises(httpx.HTTPStatusError) as refused:
+                send()
+            assert refused.value.response.status_code == status
+        log = processes.log("superlink").read_text()
+        assert ("KeyError" in log) == (status == 500)
 
 
 UNGUARDED = "superlink.guard = lambda handler: handler"

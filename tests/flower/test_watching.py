@@ -9,7 +9,7 @@ import pytest
 
 from fedblocks.config.model import Config
 from fedblocks.flower.hosts import federation, running
-from fedblocks.flower.server import going_on
+from fedblocks.flower.server import going_on, watching
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder, Status
@@ -70,3 +70,16 @@ def test_somebody_who_stops_a_federation_is_told_how_to_go_on(done: Path) -> Non
     )
     with RunFolder.open(done) as folder:
         assert folder.store.meta("status") == "interrupted"
+
+
+def test_a_full_disk_is_told_once_without_the_promise_that_the_run_goes_on_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job of a run whose disk alone is full fails, and is continued by a command."""
+    monkeypatch.setattr(watching, "is_full", lambda path: True)
+    notes: list[str] = []
+    reported = watching._Reported(rounds=2)
+    for _ in range(2):
+        reported.tell_of_full_disk(tmp_path, lambda note: notes.append(note.text))
+    (text,) = notes
+    assert text.endswith("make room: the run goes on, or ends and says how to continue it")

@@ -385,7 +385,9 @@ WRONG: list[tuple[str, str, str, str, str]] = [
 NOT_TOML = [  # there is no field to name: the line it is
     ("seed = 1", "seed = 1\nseed = 2", 3, "write each key and each table once"),
     ("seed = 1", "seed = True", 2, "true and false small"),
-    ("[method]", "[method", 14, "quote text"),
+    ("[method]", "[method", 14, "write tables as [name], and in them lines as name = value"),
+    ("seed = 1", "seed = one", 2, "quote text"),
+    ("seed = 1", "seed", 2, "lines as name = value"),
     ("[net]", "[data]", 10, "write each key and each table once"),
 ]
 

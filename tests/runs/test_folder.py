@@ -14,7 +14,7 @@ import pytest
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import checkpoint, folder
 from fedblocks.runs.storage.environment import environment
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import REAL, RunFolder
 from fedblocks.runs.storage.record import RoundRecord
 
 CONFIG = {
@@ -82,6 +82,19 @@ def test_an_existing_run_is_refused_and_unharmed(run):
         RunFolder.create(run.path, {"seed": 4}, {})
     assert f"fedblocks resume {run.path}" in caught.value.fix and "--out" in caught.value.fix
     assert contents(run.path) == before and RunFolder.open(run.path).config == CONFIG
+
+
+def test_an_existing_run_of_a_federation_is_continued_by_its_own_command(run):
+    run.store.set_meta(REAL, "run-1")
+    for local, command in (
+        (False, f"`fedblocks federation run {run.path} --server FOLDER`"),
+        (True, f"`fedblocks federation local {run.path}`"),
+    ):
+        if local:
+            (run.path / "federation" / "server").mkdir(parents=True)
+        with pytest.raises(RunFolderError, match="already holds a run") as caught:
+            RunFolder.create(run.path, {"seed": 4}, {})
+        assert f"continue it with {command}, or" in caught.value.fix
 
 
 def test_a_folder_with_other_things_is_refused_and_unharmed(tmp_path):
@@ -205,7 +218,7 @@ def test_two_writers_in_one_process_are_refused(run):
 WRITER = """
 import sys, time
 from pathlib import Path
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import REAL, RunFolder
 run = RunFolder.open(Path(sys.argv[1]))
 run.claim()
 run.set_status("running")

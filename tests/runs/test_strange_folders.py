@@ -57,8 +57,9 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(run: Path, name: str
     place.parent.mkdir(exist_ok=True)
     place.unlink(missing_ok=True)
     os.mkfifo(place)
-    with pytest.raises(RunFolderError, match=f"{place.name} is not a file"):
+    with pytest.raises(RunFolderError, match=f"{place.name} is not a file") as caught:
         RunFolder.open(run)
+    assert "bring the file back from a copy" in caught.value.fix  # without it there is no run
 
 
 def test_links_that_trackers_make_are_left_alone(run: Path) -> None:

@@ -21,37 +21,66 @@ AuthorityKey = Annotated[
 def rotate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
     ends: Annotated[
-        bool, typer.Option("--finish", help="Use the new key, which was enrolled.")
+        bool, typer.Option("--finish", help="Use the new key, if the server lets it in.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --finish: do not ask the server.")
     ] = False,
 ) -> None:
     """Create a new key, and a request signed by the old one."""
 
     def action() -> None:
+        from fedblocks.core.errors import UserError
         from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower.keys import rotation
-
+        if force and not ends:
+            raise UserError("--force is for --finish", "add it, or leave --force out")
         if ends:
-            say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
-            say(f"the old one is {folder / rotation.OLD}; remove it when the client is connected")
-            return
-        fingerprint, request = rotation.begin(folder)
-        say(f"made a new key with the fingerprint {fingerprint}")
-        if request is None:
-            for line in rotation.hand_in(folder):
-                say(line)
-            return
-        say(
-            f"send {request} to the server's operator, who runs: fedblocks federation enrol "
-            f"SERVER {request.name}"
-        )
-        say(
-            f"then here: fedblocks federation rotate {folder} --finish (until then the old key "
-            f"is used)"
-        )
+            _finish(folder, force)
+        else:
+            _begin(folder)
 
     stoppable(action)
+
+
+def _begin(folder: Path) -> None:
+    from fedblocks.flower.keys import rotation
+
+    was_begun = (folder / rotation.NEW).exists()
+    fingerprint, request = rotation.begin(folder)
+    if request is None:
+        say(f"made a new key with the fingerprint {fingerprint}")
+        for line in rotation.hand_in(folder):
+            say(line)
+        return
+    what = "this is the new key of the last time;" if was_begun else "made a new key;"
+    say(f"{what} its fingerprint: {fingerprint}")
+    say(
+        f"send {request} to the server's operator, who runs: fedblocks federation enrol "
+        f"SERVER {request.name}"
+    )
+    say(
+        f"then here: fedblocks federation rotate {folder} --finish (until then the old key is used)"
+    )
+    say(
+        f"if the old key was revoked, {request.name} is refused: then remove "
+        f"{folder / 'client.key'} and {folder / rotation.NEW}, and run this again"
+    )
+
+
+def _finish(folder: Path, force: bool) -> None:
+    from fedblocks.flower.client.new_key import need_enrolled
+    from fedblocks.flower.keys import rotation
+
+    if not force:
+        need_enrolled(folder)
+    say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
+    say(f"the old one is {folder / rotation.OLD}; remove it when the client is connected")
+    if force:
+        say(f"if the server does not let the new one in, go back: {rotation.way_back(folder)}")
+    else:
+        rotation.request_file(folder).unlink(missing_ok=True)
 
 
 def renew(

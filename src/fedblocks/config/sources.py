@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblocks.config.texts import read_text
-from fedblocks.config.toml import parse_toml
+from fedblocks.config.toml import fix_of_mistake, parse_toml, place_of_mistake
 from fedblocks.core.errors import UserError
 from fedblocks.core.small_files import cause_of_failure
 
@@ -91,11 +91,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     try:
         return parse_toml(text), Source(str(path), text)
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"at line (\d+)", str(error))
-        place = f"{path}:{line[1]}" if line else str(path)
-        twice = "overwrite" in str(error) or "twice" in str(error)
-        by_hand = "quote text, and write true and false small"
-        fix = "write each key and each table once" if twice else by_hand
+        place, fix = place_of_mistake(path, error), fix_of_mistake(error)
         raise UserError(f"{place}: this is not TOML: {error}", fix) from error
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 MOST_DEPTH = 50  # tables and lists within each other
@@ -21,6 +23,22 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise tomllib.TOMLDecodeError(f"a number cannot be read: {error}") from None
     _refuse_extremes(table)
     return table
+
+
+def place_of_mistake(path: Path, error: tomllib.TOMLDecodeError) -> str:
+    """The file with the line in which it is not TOML, where that is known."""
+    line = re.search(r"at line (\d+)", str(error))
+    return f"{path}:{line[1]}" if line else str(path)
+
+
+def fix_of_mistake(error: tomllib.TOMLDecodeError) -> str:
+    """What to write instead."""
+    reason = str(error)
+    if "overwrite" in reason or "twice" in reason:
+        return "write each key and each table once"
+    if any(words in reason for words in ("declaration", "key part", "statement", "after a key")):
+        return "write tables as [name], and in them lines as name = value"
+    return "quote text, and write true and false small"
 
 
 def _refuse_extremes(table: dict[str, Any]) -> None:

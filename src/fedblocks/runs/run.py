@@ -31,7 +31,7 @@ from fedblocks.runs.storage.behaviour import check_behaviour
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
-from fedblocks.runs.storage.folder import REAL, RunFolder
+from fedblocks.runs.storage.folder import REAL, RunFolder, command_for_real
 from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.record import Note
@@ -139,11 +139,9 @@ def with_the_same_engine(config: Config, folder: RunFolder) -> Config:
 def refuse_real(folder: RunFolder) -> None:
     """What clients of a real federation keep is on their disks, not in the folder."""
     if folder.store.meta(REAL) is not None:
-        fix = f"go on with: fedblocks federation run {folder.path} --server FOLDER"
-        if (folder.path / "federation" / "server").is_dir():  # all of it was on this machine
-            fix = f"go on with: fedblocks federation local {folder.path}"
         raise RunFolderError(
-            f"{folder.path} is a run of a real federation, whose clients hold a part of it", fix
+            f"{folder.path} is a run of a real federation, whose clients hold a part of it",
+            f"go on with: {command_for_real(folder.path)}",
         )
 
 

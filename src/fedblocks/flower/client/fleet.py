@@ -1,5 +1,4 @@
-"""A client's connection to Flower's SuperLink: it fetches messages and delivers answers, within
-limits.
+"""A client's connection to Flower's SuperLink: messages come and answers go, within limits.
 
 Flower's own `http_request_response` ends the process where it is refused, and takes answers of any
 size.
@@ -146,15 +145,16 @@ class _Carrier:
 class Fleet:
     """The requests of a client to its server."""
 
-    def __init__(self, host: ClientHost, folder: Path) -> None:
+    def __init__(self, host: ClientHost, folder: Path, key: str = "client.key") -> None:
         self.insecure = host.insecure
+        self._has_entered = False
         secured: ssl.SSLContext | bool
         if host.insecure:
             self._keys = generate_key_pairs()
             secured = False
             address = f"http://{host.server}"
         else:
-            self._keys = _keys(folder / "client.key")
+            self._keys = _keys(folder / key)
             secured = trust_in(folder)
             address = f"https://{host.server}"
         self._carrier = _Carrier(secured)
@@ -163,19 +163,22 @@ class Fleet:
         self._ask = FleetHttpClient(address, interceptors=chain, verify=secured)
 
     def enter(self, number: int | None) -> int:
-        """Connect to the server and return the node's number: an earlier one if the
-        server still knows it.
+        """Connect to the server and return the node's number. An earlier process that the server
+        still counts as connected is signed off: what it was asked, this one is asked again.
         """
         if number is not None and self._is_known(number):
-            return number
+            if self._has_entered:
+                return number
+            self._ask.DeactivateNode(DeactivateNodeRequest(node_id=number))
         public = public_key_to_bytes(self._keys[1])
         if self.insecure:
             with suppress(httpx.HTTPStatusError):  # it was registered before
                 self._ask.RegisterNode(RegisterNodeFleetRequest(public_key=public))
-        request = ActivateNodeRequest(
-            public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
-        )
-        return int(self._ask.ActivateNode(request).node_id)
+        beat = HEARTBEAT_DEFAULT_INTERVAL
+        request = ActivateNodeRequest(public_key=public, heartbeat_interval=beat)
+        number = int(self._ask.ActivateNode(request).node_id)
+        self._has_entered = True
+        return number
 
     def _is_known(self, number: int) -> bool:
         try:

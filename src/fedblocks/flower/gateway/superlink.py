@@ -112,6 +112,17 @@ def wait_longer(connection: Any, *_: object) -> None:
     connection.execute(f"PRAGMA busy_timeout = {WAIT}")
 
 
+def refuse_unknown(check: Callable[..., str | None]) -> Callable[..., str | None]:
+    """Return Flower's check of a run, which also says of a run that there is none; Flower's own
+    fails over it, and its log is filled.
+    """
+
+    def check_known(run: int, statuses: list[str], state: Any) -> str | None:
+        return check(run, statuses, state) if state.get_run_status({run}) else "no such run"
+
+    return check_known
+
+
 def main() -> None:
     """Run `flower-superlink` with the arguments of this process."""
     from flwr.superlink import extensions
@@ -121,7 +132,9 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     event.listen(Pool, "checkout", wait_longer)
-    fleet_handlers.push_messages = guard(fleet_handlers.push_messages)
+    handlers: Any = fleet_handlers
+    handlers.push_messages = guard(handlers.push_messages)
+    handlers.check_abort = refuse_unknown(handlers.check_abort)
     extensions.get_middleware = lambda: (Middleware(OwnUser), Middleware(AnswersOnly))
     flower_superlink()
 

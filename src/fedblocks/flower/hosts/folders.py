@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedblocks.config.toml import parse_toml
+from fedblocks.config.toml import fix_of_mistake, parse_toml, place_of_mistake
 from fedblocks.core.errors import UserError
 from fedblocks.core.small_files import is_file, need_content
 from fedblocks.flower.client.policy import Allow
@@ -52,7 +52,8 @@ class _Host(BaseModel):
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: this is not UTF-8 text", "save it as UTF-8") from error
         except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{path}: this is not TOML: {error}", "quote text") from error
+            place, fix = place_of_mistake(path, error), fix_of_mistake(error)
+            raise UserError(f"{place}: this is not TOML: {error}", fix) from error
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "settings"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
+from fedblocks.flower.keys.revoked_keys import revoked_keys
 from fedblocks.flower.keys.trust import need_authority
 from fedblocks.flower.server.going_on import refuse_copy
 from fedblocks.flower.server.jobs import (
@@ -65,32 +67,57 @@ def start_superlink(processes: ProcessGroup, host: ServerHost, folder: Path, *op
 
 
 def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
-    """Give Flower the keys of `server.toml`: register new ones, and cut off all others."""
+    """Give Flower the keys of `server.toml`, and cut off those that were revoked.
+
+    Flower never takes a key back that it has cut off. So one whose name is only taken out of
+    `server.toml` stays in its table: the gateway keeps it out, and it may be put back.
+    """
     if host.insecure:
         return
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
 
-    from fedblocks.flower.keys.client_keys import public_key
-
     with locked(folder), _control(host, folder) as control:
-        wanted = {
-            public_key(folder / "clients" / f"{name}.pub"): name
-            for name in ServerHost.read(folder).clients
-        }
-        nodes = [
-            node
-            for node in control.ListNodes(ListNodesRequest()).nodes_info
-            if node.status != "unregistered"
-        ]
+        wanted = _names_by_key(folder, tell)
+        nodes = [*control.ListNodes(ListNodesRequest()).nodes_info]
+        ended = {bytes(node.public_key) for node in nodes if node.status == "unregistered"}
         known = {bytes(node.public_key): node.node_id for node in nodes}
+        for key in wanted.keys() & ended:
+            tell(_not_taken_back(wanted[key], folder))
         if new := wanted.keys() - known.keys():
             tell(f"enrolling {', '.join(sorted(wanted[key] for key in new))}")
         for key in new:
             control.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
-        if gone := known.keys() - wanted.keys():
+        if gone := (known.keys() & revoked_keys(folder)) - wanted.keys() - ended:
             tell(f"cut off: {count_of(len(gone), 'revoked or replaced key')}")
         for key in gone:
             control.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
+
+
+def _names_by_key(folder: Path, tell: Tell) -> dict[bytes, str]:
+    """Return the name of each enrolled key; one whose file is missing must not keep the others
+    from coming in.
+    """
+    from fedblocks.flower.keys.client_keys import public_key
+
+    names = {}
+    for name in ServerHost.read(folder).clients:
+        file = folder / "clients" / f"{name}.pub"
+        if os.path.lexists(file):
+            names[public_key(file)] = name
+        else:
+            tell(
+                f"warning: {name} is not let in: {file} is missing; bring it back, or take {name} "
+                f"out of server.toml"
+            )
+    return names
+
+
+def _not_taken_back(name: str, folder: Path) -> str:
+    return (
+        f"warning: {name} is not let in: its key was cut off before, and Flower never takes such "
+        f"a key back; let the client run: fedblocks federation rotate FOLDER, and send {name}.json;"
+        f" then: fedblocks federation enrol {folder} {name}.json"
+    )
 
 
 def check_running(folder: Path) -> None:
@@ -104,16 +131,13 @@ def list_nodes(host: ServerHost, folder: Path) -> list[tuple[str, str, str]]:
     """
     from flwr.proto.control_pb2 import ListNodesRequest
 
-    from fedblocks.flower.keys.client_keys import public_key
-
-    enrolled = [] if host.insecure else [*host.clients]
-    names = {public_key(folder / "clients" / f"{name}.pub"): name for name in enrolled}
+    names = {} if host.insecure else _names_by_key(folder, lambda text: None)
     with _control(host, folder) as control:
         nodes = [*control.ListNodes(ListNodesRequest()).nodes_info]
     return [
         (names.get(bytes(node.public_key), f"node {node.node_id}"), node.status, str(node.node_id))
         for node in nodes
-        if node.status != "unregistered"
+        if node.status != "unregistered" and (host.insecure or bytes(node.public_key) in names)
     ]
 
 

@@ -5,6 +5,7 @@ used once it is enrolled.
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def begin(folder: Path) -> tuple[str, Path | None]:
         new=public_text(new).decode().strip(),
         time=datetime.now(UTC),
     ).sign(old)
-    write_private(folder / f"{name}.json", request.model_dump_json(indent=2).encode(), PUBLIC)
-    return fingerprint(new), folder / f"{name}.json"
+    write_private(request_file(folder), request.model_dump_json(indent=2).encode(), PUBLIC)
+    return fingerprint(new), request_file(folder)
 
 
 def public_file(folder: Path) -> Path:
@@ -63,19 +64,34 @@ def hand_in(folder: Path) -> list[str]:
     ]
 
 
-def finish(folder: Path) -> str:
-    """Use the new key from now on; return its fingerprint. The old one is kept until
-    its owner removes it.
-    """
+def request_file(folder: Path) -> Path:
+    """Return the file with the request for the server, signed with the old key."""
+    return folder / f"{_key_name(folder)}.json"
+
+
+def need_new_key(folder: Path) -> None:
+    """Refuse a folder in which no rotation was begun."""
     if not (folder / NEW).exists():
         raise UserError(
             f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}"
         )
+
+
+def finish(folder: Path) -> str:
+    """Use the new key from now on; return its fingerprint. The old one is kept until
+    its owner removes it, and so is the request.
+    """
+    need_new_key(folder)
     key = read_private(folder / NEW)
     write_private(folder / OLD, need_content(folder / "client.key", "bring it back from a copy"))
     os.replace(folder / NEW, folder / "client.key")
-    (folder / f"{_key_name(folder)}.json").unlink(missing_ok=True)
     return fingerprint(key.public_key())
+
+
+def way_back(folder: Path) -> str:
+    """Return the commands that bring the old key back, if the new one is not enrolled after all."""
+    own, new, old = (shlex.quote(str(folder / name)) for name in ("client.key", NEW, OLD))
+    return f"mv {own} {new} && mv {old} {own}"
 
 
 def _key_name(folder: Path) -> str:

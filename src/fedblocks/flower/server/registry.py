@@ -58,6 +58,7 @@ class Registry:
     _asked: dict[str, int] = field(default_factory=dict)  # message -> node
     _when: dict[int, float] = field(default_factory=dict)  # node -> when it was asked
     _public: dict[int, bytes] = field(default_factory=dict)  # node -> its key, of those online
+    _since: dict[int, str] = field(default_factory=dict)  # node -> when it was activated
     _looked: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Registry:
         """
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
-            self._public = {node.node_id: bytes(node.public_key) for node in self.grid.get_nodes()}
+            self._read_nodes()
             self._read_enrolment()
             self._cross_out()
             self._greet()
@@ -78,6 +79,18 @@ class Registry:
             if node is not None:
                 self._hear(node, message)
         self._take_in()
+
+    def _read_nodes(self) -> None:
+        """Read who is online; a node that was activated again is a new process, which does not
+        know what the old one was asked.
+        """
+        nodes = [*self.grid.get_nodes()]
+        self._public = {node.node_id: bytes(node.public_key) for node in nodes}
+        since = {node.node_id: node.last_activated_at for node in nodes}
+        for node in [*self._when]:
+            if self._since.get(node) != since.get(node):
+                del self._when[node]
+        self._since = since
 
     def _read_enrolment(self) -> None:
         """Read the enrolment again; after a change, refused nodes are asked again."""
@@ -92,9 +105,6 @@ class Registry:
             if node not in self._public:
                 del self.nodes[client]
                 self.tell(f"client {client} has left")
-        for node in [*self._when]:
-            if node not in self._public:
-                del self._when[node]
         for node, members in [*self._heard.items()]:
             if node in self._public and (wrong := self._not_enrolled(node, members)):
                 self._refuse(node, wrong)

@@ -96,7 +96,8 @@ class _Reported:
         full = is_full(path)
         if full and not self.is_full:
             text = (
-                f"the disk of {path} is full ({free_on(path)}); the run goes on when there is room"
+                f"the disk of {path} is full ({free_on(path)}); make room: the run goes on, or "
+                f"ends and says how to continue it"
             )
             on_note(Note(text, "warning"))
         self.is_full = full

@@ -211,11 +211,28 @@ def _refuse_used(path: Path) -> None:
     if _failed_at_once(path, names):
         return
     if CONFIG in names:
-        fix = f"continue it with `fedblocks resume {path}`, or {OTHER_FOLDER}; "
+        fix = f"continue it with `{_continuing(path)}`, or {OTHER_FOLDER}; "
         fix += "without one, a new folder with a number is made"
         raise RunFolderError(f"{path} already holds a run", fix)
     if names - BEFORE_CONFIG:
         raise RunFolderError(f"{path} is not empty and not a run", OTHER_FOLDER)
+
+
+def _continuing(path: Path) -> str:
+    """Return the command that continues the run of a folder."""
+    with suppress(RunFolderError):
+        refuse_links(path, READ | SIDE_FILES)
+        with closing(RunStore(path / STORE)) as store:
+            if store.meta(REAL) is not None:
+                return command_for_real(path)
+    return f"fedblocks resume {path}"
+
+
+def command_for_real(path: Path) -> str:
+    """Return the command that continues a run of a real federation, which needs its server."""
+    if (path / "federation" / "server").is_dir():  # all of it was on this machine
+        return f"fedblocks federation local {path}"
+    return f"fedblocks federation run {path} --server FOLDER"
 
 
 def _failed_at_once(path: Path, names: set[str]) -> bool:

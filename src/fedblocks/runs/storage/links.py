@@ -29,7 +29,8 @@ def _refuse_strange(entry: os.DirEntry[str], run: Path) -> None:
         raise refusal(Path(entry.path), run)
     if not entry.is_dir(follow_symlinks=False):
         if not entry.is_file(follow_symlinks=False):
-            raise RunFolderError(f"{entry.path} is not a file", "remove it")
+            fix = "remove it, and bring the file back from a copy of the run"
+            raise RunFolderError(f"{entry.path} is not a file", fix)
         return
     with suppress(FileNotFoundError):  # a checkpoint that is just being replaced
         for inner in sorted(os.scandir(entry.path), key=lambda inner: inner.name):
