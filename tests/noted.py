@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -81,7 +82,7 @@ def noted_of(package: str) -> Iterator[str]:
             if isinstance(value, type | FunctionType):
                 if value.__module__ == module.__name__:
                     yield from _of_class_or_function(f"{own}.{name}", value)
-            elif name.isupper():
+            elif name.isupper() and not isinstance(value, WeakKeyDictionary):  # what a run keeps
                 lines = {line for line in _of_constant(name, value) if line not in seen}
                 seen |= lines
                 yield from (f"{own}.{line}" for line in lines)

@@ -88,6 +88,7 @@ def test_updates_that_were_not_used_are_counted_in_all_and_in_the_last_round() -
         "SELECT round": [{"round": 1, "clients": 4}, {"round": 2, "clients": 3}],
         "SELECT reason": [{"reason": "not-finite", "detail": "NaN"}],
         "SELECT client": [],
+        "SELECT text": [],
     }
     store: Any = SimpleNamespace(
         rows=lambda query: next(rows for start, rows in tables.items() if query.startswith(start))

@@ -68,7 +68,8 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         message = f'net "{name}" cannot take {inputs}: {reason}{line_of(error)}'
         if seen:
             raise UserError(f"{message}; it was given {seen}", IN_RANGE) from error
-        fix = _OTHER_TYPE if "same dtype" in reason else _other_inputs(federation)
+        is_mixed = federation.input_type.is_floating_point and "same dtype" in reason
+        fix = _OTHER_TYPE if is_mixed else _other_inputs(federation)
         raise UserError(message, fix) from error
     if list(outputs.shape) != wanted:
         verb = "needs" if federation.classes == 1 else "need"
