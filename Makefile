@@ -8,7 +8,7 @@ CODE := src tests mutants $(wildcard examples)
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
 	@echo "make test         ruff, mypy and the tests, in some minutes"
-	@echo "make test-rest    further methods in tests of many, the pages of the site"
+	@echo "make test-rest    further methods in tests of many, recipes, studies, browsers, pages of the site"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
 	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2 ONLY=reports)"

@@ -53,7 +53,15 @@ LONGEST = (
 )
 
 
+# Folders that `make test` leaves to `make test-rest`: recipes, studies, libraries of others,
+# browsers, timing.
+REST = ("bench", "browser", "hub", "recipes", "studies")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in REST:
+            item.add_marker(pytest.mark.rest)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     assert all(path.is_file() for path in ranks), "tests/conftest.py names a file that is gone"
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
