@@ -20,7 +20,7 @@ from fedblocks.flower import simulation
 from fedblocks.flower.hosts.federation import new_run
 from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked
 from fedblocks.runs.run import run
-from fedblocks.runs.storage.folder import RunFolder
+from tests.flower.stored_scores import scores
 
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -32,15 +32,6 @@ TABLE: dict[str, Any] = {
     "method": {"name": "fedper", "batch_size": 16, "lr": 0.3},
     "evaluation": {"every": 2},
 }
-
-
-def scores(path: Path) -> dict[Any, float]:
-    query = "SELECT round, part, view, client, correct, loss FROM client_metrics"
-    with RunFolder.open(path) as folder:
-        return {
-            tuple(row.values())[:4]: (row["correct"], row["loss"])
-            for row in folder.store.rows(query)
-        }
 
 
 def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(

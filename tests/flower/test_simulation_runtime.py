@@ -21,7 +21,7 @@ from fedblocks.flower.hosts import running
 from fedblocks.flower.hosts.federation import new_run
 from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked
 from fedblocks.runs.run import run
-from fedblocks.runs.storage.folder import RunFolder
+from tests.flower.stored_scores import scores
 
 STAND_IN = Path(__file__).parent / "ray_stand_in"
 TABLE: dict[str, Any] = {
@@ -60,15 +60,6 @@ def simulate(path: Path, rounds: list[int], **resources: Any) -> None:
         lambda note: None,
         **resources,
     )
-
-
-def scores(path: Path) -> dict[Any, Any]:
-    query = "SELECT round, part, view, client, correct, loss FROM client_metrics"
-    with RunFolder.open(path) as folder:
-        return {
-            tuple(row.values())[:4]: (row["correct"], row["loss"])
-            for row in folder.store.rows(query)
-        }
 
 
 def test_a_run_handed_to_flowers_simulation_ends_as_a_simulated_one(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,21 +16,7 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs import idle_blocks
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.adapters import ADAPTERS
-
-
-@dataclass(frozen=True, eq=False)
-class Tempered(fb.Method):
-    """A net for all, a temperature for each."""
-
-    def blocks(self) -> dict[str, fb.Block]:
-        temperature = fb.Private(fb.Value(torch.zeros(1)))
-        return {"model": fb.Shared(self.net.whole), "temperature": temperature}
-
-    def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
-        return self.net(blocks["model"], x) * blocks["temperature"]["value"].exp()
-
-    def phases(self) -> list[fb.Phase]:
-        return [fb.Phase((self.step("model", "temperature"),), self.epochs)]
+from tests.runs.tempered import Tempered
 
 
 class Endless(Tempered):

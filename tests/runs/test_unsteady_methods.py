@@ -19,26 +19,9 @@ from fedblocks.core.random import uniform
 from fedblocks.engines import rehearsal
 from fedblocks.engines.round import Experiment
 from fedblocks.methods import METHODS
+from tests.runs.tempered import Tempered
 
 LOOKED_AT: list[int] = []
-
-
-@dataclass(frozen=True, eq=False)
-class Tempered(fb.Method):
-    """A net for all, a temperature for each."""
-
-    def blocks(self) -> dict[str, fb.Block]:
-        temperature = fb.Private(fb.Value(torch.zeros(1)))
-        return {"model": fb.Shared(self.net.whole), "temperature": temperature}
-
-    def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
-        return self.net(blocks["model"], x) * blocks["temperature"]["value"].exp()
-
-    def own_loss(self, blocks: fb.Blocks, batch: fb.Batch) -> Tensor:
-        return batch.loss(self.predict(blocks, batch.x))
-
-    def phases(self) -> list[fb.Phase]:
-        return [fb.Phase((self.step("model", "temperature", loss=self.own_loss),), self.epochs)]
 
 
 class PlainMean(Tempered):
