@@ -53,6 +53,22 @@ def test_merged_results_hold_everything_and_nothing_is_run_again(
     assert json.loads(results.path.read_text())["cells"] == stored
 
 
+def test_a_merged_file_names_the_devices_and_versions_of_its_numbers_not_of_the_merging_machine(
+    recipe: Any, tmp_path: Path, jobs: list[Any]
+) -> None:
+    one = made(recipe, tmp_path / "one", slice(0, 1), 1)
+    other = made(recipe, tmp_path / "other", slice(1, 2), 1)
+    for path, device, torch in ((one, "a GPU", "2.11.0"), (other, "a CPU", "2.13.0")):
+        table = json.loads(path.read_text())
+        for entry in table["cells"].values():
+            for number in (*entry["tuning"], *entry["seeds"].values()):
+                number |= {"device": device, "torch": torch, "code": "0.0.7+abc"}
+        path.write_text(json.dumps(table))
+    stored = json.loads(merge([one, other], tmp_path / "all").path.read_text())
+    assert stored["devices"] == ["a GPU", "a CPU"]
+    assert stored["versions"] == {"fedblocks": "0.0.7", "torch": "2.11.0 and 2.13.0"}
+
+
 def test_other_numbers_for_the_same_run_are_an_error_that_names_both_files(
     recipe: Any, tmp_path: Path, jobs: list[Any]
 ) -> None:

@@ -115,7 +115,6 @@ class Results:
     def save(self) -> None:
         """Write the file, all of it or nothing."""
         about = self.recipe
-        ran_on = _environment()
         order = [cell.key for cell in about.cells if cell.key in self.cells]
         table: Entry = {
             "recipe": about.name,
@@ -126,8 +125,7 @@ class Results:
             "quick": self.quick,
             "stand_in_for": about.stand_in_for,
             "notes": list(about.notes),
-            "versions": ran_on["versions"],
-            "devices": ran_on["devices"],
+            **self._made_with(),
             "cells": {key: self.cells[key] for key in order},
         }
         try:
@@ -137,6 +135,23 @@ class Results:
             raise RunFolderError(
                 f"cannot write {self.path}: {error.strerror or error}", "choose another --out"
             ) from error
+
+    def _made_with(self) -> Entry:
+        """Versions and devices that made the numbers: this process may have merged them only."""
+        entries = self.cells.values()
+        numbers = [one for e in entries for one in (*e["tuning"], *e["seeds"].values())]
+        here = _environment()
+        own = {"code": here["versions"]["fedblocks"], "torch": here["versions"]["torch"]}
+        own["device"] = here["devices"][0]
+        codes, torches, devices = (
+            list(dict.fromkeys(one[key] for one in numbers if key in one)) or [own[key]]
+            for key in ("code", "torch", "device")
+        )
+        versions = dict.fromkeys(code.partition("+")[0] for code in codes)
+        return {
+            "versions": {"fedblocks": " and ".join(versions), "torch": " and ".join(torches)},
+            "devices": devices,
+        }
 
     def _forgive(self, cell: Cell) -> None:
         """What went wrong before counts no more."""
