@@ -53,14 +53,20 @@ LONGEST = (
 )
 
 
-# Folders that `make test` leaves to `make test-rest`: recipes, studies, libraries of others,
-# browsers, timing.
-REST = ("bench", "browser", "hub", "recipes", "studies")
+# What `make test` leaves to `make test-rest`: recipes, studies, libraries of others, browsers,
+# timing; the site with its examples and notebooks; large data sets.
+REST = (
+    *("bench", "browser", "hub", "recipes", "studies"),
+    *("docs/test_site.py", "docs/test_site_examples.py", "docs/test_notebooks.py"),
+    "data/sets/test_real_images.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rest = [HERE / name for name in REST]
+    assert all(path.exists() for path in rest), "tests/conftest.py names a file that is gone"
     for item in items:
-        if item.path.relative_to(HERE).parts[0] in REST:
+        if any(item.path.is_relative_to(path) for path in rest):
             item.add_marker(pytest.mark.rest)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     assert all(path.is_file() for path in ranks), "tests/conftest.py names a file that is gone"

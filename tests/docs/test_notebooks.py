@@ -12,8 +12,6 @@ import torch
 
 from fedblocks.methods import METHODS
 
-pytestmark = pytest.mark.rest
-
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.py"))
 

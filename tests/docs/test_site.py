@@ -16,8 +16,6 @@ import pytest
 from fedblocks.config.model import Config
 from fedblocks.methods import METHODS
 
-pytestmark = pytest.mark.rest
-
 ROOT = Path(__file__).parents[2]
 needs_sphinx = pytest.mark.skipif(
     any(

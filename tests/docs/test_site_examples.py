@@ -21,8 +21,6 @@ from fedblocks.data import DATASETS
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
-pytestmark = pytest.mark.rest
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     "index.md",
