@@ -2,13 +2,13 @@
 never happens is no check.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.phases import Phase
+from fedblocks.core.phases import Phase, Pull
 from fedblocks.core.state import State
 from fedblocks.engines.lanes import why_not
 from fedblocks.engines.round import run_round
@@ -32,6 +32,7 @@ from fedblocks.testing.lanes import lane_cases
 from fedblocks.testing.problems import LearningProblem
 from fedblocks.testing.rounds import run
 from fedblocks.testing.storage import from_bytes, to_bytes
+from tests.runs.tempered import Tempered
 
 
 def after_rounds(example: Example) -> State:
@@ -200,3 +201,15 @@ def test_numbers_of_a_dead_option_are_short() -> None:
 
     (dead,) = learning.no_dead_knobs(example_for(Unused))
     assert dead.text == "unused = 0.45 gives the same models as unused = 0.3"
+
+
+def test_a_check_that_ends_in_an_error_says_what_a_run_would_say_of_the_method() -> None:
+    class Pulled(Tempered):
+        def phases(self) -> list[Phase]:
+            step = replace(self.step("model"), pull=Pull("model", "temperature", 0.1))
+            return [Phase((step,), 1)]
+
+    checks = list(check_method(example_for(Pulled)))
+    says = 'Pulled.phases pulls block "model" to "temperature": the one has "0.weight"'
+    assert says in checks[0].detail and not checks[0].passed
+    assert not any("KeyError" in check.detail for check in checks)

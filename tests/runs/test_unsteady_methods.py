@@ -5,7 +5,7 @@ they count padding, keep something on self, or draw random numbers of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +75,35 @@ class Sized(Tempered):
         return {"model": torch.ones(1) * len(client.x)}
 
 
+class Noisy(Tempered):
+    def conclude(
+        self,
+        server: fb.Blocks,
+        before: fb.Blocks,
+        uploads: dict[str, fb.Upload],
+        cohort: fb.Cohort,
+    ) -> fb.Blocks:
+        noise = {k: v + 0.01 * torch.randn_like(v) for k, v in server["model"].items()}
+        return {**server, "model": noise}
+
+
+class Jittered(Tempered):
+    def jitter(self, blocks: fb.Blocks) -> fb.Blocks:
+        return {n: {k: v + torch.rand_like(v) for k, v in b.items()} for n, b in blocks.items()}
+
+    def phases(self) -> list[fb.Phase]:
+        update = replace(self.step("model", loss=self.own_loss), project=self.jitter)
+        return [fb.Phase((update,), self.epochs)]
+
+
+class Shuffled(Tempered):
+    def blocks(self) -> dict[str, fb.Block]:
+        return {**super().blocks(), "model": fb.Pool(self.net.whole, 2)}
+
+    def reads(self, server: fb.Blocks, cohort: fb.Cohort) -> dict[str, fb.Mixture]:
+        return {"model": fb.Mixture(torch.rand(len(cohort), 2, dtype=torch.double))}
+
+
 @dataclass(frozen=True, eq=False)
 class Chosen(fb.Method):
     """Each client trains the model that suits it best, padding counted."""
@@ -128,6 +157,9 @@ UNSTEADY = {
     Counted: "Counted.own_loss gives another result for the same input",
     Scaled: "Scaled.own_loss gives another result for the same input",
     Drawn: "Drawn.prepare gives another result for the same input",
+    Noisy: "Noisy.conclude gives another result for the same input",
+    Jittered: "Jittered.jitter gives another result for the same input",
+    Shuffled: "Shuffled.reads gives another result for the same input",
 }
 
 

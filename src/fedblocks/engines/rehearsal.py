@@ -44,7 +44,7 @@ from fedblocks.core.phases import Pull
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
-from fedblocks.core.trees import map_leaves
+from fedblocks.core.trees import copy, map_leaves
 from fedblocks.core.uploads import uploads_of
 from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
@@ -161,6 +161,8 @@ class Rehearsal:
         cohort = self.experiment.cohort(self.clients, self.state.round)
         with telling(self.method, "reads"):
             reads = self.method.reads(slots, cohort)
+            again = self.method.reads(slots, cohort)
+        self.steadiness.check_answers(self.method.reads, reads, again)
         check_reads(self.where("reads"), reads, layout, slots, len(cohort))
 
     def _try_views(self, job: Job, member: int, local: ClientStack, blocks: Blocks) -> None:
@@ -212,6 +214,9 @@ class Rehearsal:
             if update.pull is not None:
                 self._check_pull(update.pull, stretch, course)
                 moved.add(update.pull.block)
+            if update.project is not None:
+                trained = {name: stretch.blocks[name] for name in update.train}
+                self.steadiness.check_function(update.project, trained)
             if update.loss is None:
                 continue
             grads = loss_gradients(place, stretch, batch, step)
@@ -262,10 +267,14 @@ class Rehearsal:
         layout = method.blocks()
         before = own_server(layout, self.state.server)
         reduced = reduce_groups(self.state, {self.group: uploads})
+        server = own_server(layout, reduced.server)
+        conclude = lambda: method.conclude(copy(server), before, uploads, job.cohort)
         after: Any = {}
+        again: Any = {}
         with self._nothing_written("conclude"), suppress(Exception):
             # an error may be one of clients that are all alike: the first round says it
-            after = method.conclude(own_server(layout, reduced.server), before, uploads, job.cohort)
+            after, again = conclude(), conclude()
+        self.steadiness.check_answers(method.conclude, after, again)
         where = self.where("conclude")
         check_tree(where, after, "return the server's blocks: {**server, ...}")
         for name, slots in after.items():

@@ -5,7 +5,7 @@ rows in the places that are padding, and, for an output, with other examples bes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -58,6 +58,15 @@ class Steadiness:
             if not self._is_same(usual, padded):
                 fix = "use client.mask, client.mean(values) or client.total_loss(logits)"
                 self._refuse_padding(hook, "client.x and client.y", fix)
+
+    def check_function(self, function: Callable[..., Any], *args: Any) -> None:
+        """Refuse a function of the server, or a projection, if its answer changes."""
+        self.check_answers(function, function(*copy(args)), function(*copy(args)))
+
+    def check_answers(self, function: Callable[..., Any], one: Any, other: Any) -> None:
+        """Refuse it for two answers to one question that differ."""
+        if not self._is_same(one, other):
+            self._refuse_change(function, "")
 
     def check_loss(
         self, place: int, stretch: PhaseRun, step: Step, key: Tensor, usual: Sequence[Any]
@@ -178,4 +187,6 @@ def _pairs(one: Any, other: Any) -> list[tuple[Tensor, Tensor]]:
         return [pair for key in one for pair in _pairs(one[key], other.get(key))]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return [pair for a, b in zip(one, other, strict=False) for pair in _pairs(a, b)]
+    if is_dataclass(one) and type(one) is type(other):
+        return _pairs(vars(one), vars(other))
     return []

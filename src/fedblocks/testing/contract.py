@@ -11,6 +11,7 @@ import torch
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.structure import check_structure
+from fedblocks.engines.rehearsal import rehearse
 from fedblocks.testing import (
     applicability,
     lanes,
@@ -202,11 +203,25 @@ def _find_problems(invariant: Invariant, example: Example) -> list[LearningProbl
     try:
         return invariant.find(example)
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{frame.filename}:{frame.lineno}"
-        return [LearningProblem(f"{type(error).__name__}: {error} (at {where})")]
+        return [LearningProblem(_refusal(example) or _place(error))]
     finally:
         torch.set_num_threads(threads)
+
+
+def _refusal(example: Example) -> str:
+    """What a run would say of the method before its first round; empty: nothing."""
+    try:
+        rehearse(example.experiment(), example.everybody)
+    except UserError as error:
+        return error.message
+    except Exception:
+        return ""
+    return ""
+
+
+def _place(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} (at {frame.filename}:{frame.lineno})"
 
 
 def _brief(sentences: list[str]) -> str:
