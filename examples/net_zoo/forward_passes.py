@@ -164,6 +164,12 @@ FORWARD_PASSES = (
     ),
     Species("a mean over the batch", dense(centre), ONE, OTHER_NUMBERS),
     Species(
+        "`x.squeeze()`, which loses a batch of one",
+        dense(lambda m, x: m.fc(hidden(m, x).squeeze())),
+        ONE,
+        "an example can be evaluated alone: ",
+    ),
+    Species(
         "an `autograd.Function` of the older form",
         dense(lambda m, x: m.fc(OldReLU.apply(m.inner(x)))),
         ONE,

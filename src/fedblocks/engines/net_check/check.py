@@ -226,11 +226,24 @@ def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
     return "" if is_the_same else "it draws from torch's common randomness"
 
 
+def _takes_one(trial: NetTrial, engine: str) -> str:
+    """Rows of padding beside a single one would hide that the module fails without them."""
+    if engine == "sequential":  # fails as plain PyTorch does, for this client alone
+        return ""
+    try:
+        one = trial.net(trial.starts[0], trial.x[:1])
+    except Exception as error:
+        return f"it fails on a batch of one example ({_line(error)})"
+    wanted = [1, *trial.y.shape[1:], trial.classes]
+    return "" if list(one.shape) == wanted else f"of one example it makes {list(one.shape)}"
+
+
 PROPERTIES: dict[str, Found] = {
     SEEDED: _starts,
     "what is drawn is a parameter or a buffer": _registers,
     "three clients train as in plain PyTorch": _trains,
     "they are evaluated as in plain PyTorch": _evaluates,
+    "an example can be evaluated alone": _takes_one,
     "a client trains alike before and after others": _repeats,
     "another client's data change nothing": _isolates,
     "a forward pass leaves nothing behind": _keeps_to_itself,
