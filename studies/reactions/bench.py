@@ -4,6 +4,7 @@ of one base: seconds, and on a GPU memory.
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import time
@@ -156,12 +157,13 @@ def contest(work: ReactionStudy, is_rounded: bool) -> dict[str, Any]:
     }
     ours = lambda: only_copies(rounds["batched"]()[0])
     with tf32(is_rounded):
+        held = peak_of(lambda: None)  # the base, the data and the start
         peak = peak_of(ours)  # while nothing else is held
         loop, shared = Loop.of(work, experiment), only_copies(state)
         theirs = lambda: loop.round(shared)
         apart = distance(ours(), theirs(), shared)
         times = take_turns({**rounds, "loop": theirs}, work.device)
-        memory = {} if on_cpu else memory_of(loop, work.settings, peak)
+        memory = {} if on_cpu else memory_of(loop, work.settings, peak, held)
     by_clock = lambda one: {k: times["loop"][k] / one[k] for k in ("seconds", "cpu_seconds")}
     ratios = {f"loop / {name}": by_clock(times[name]) for name in engines}
     chosen = {"engine": engines["chosen"].name} if on_cpu else {}
@@ -189,8 +191,8 @@ def take_turns(
     return {n: {"seconds": median(n, 0), "cpu_seconds": median(n, 1)} for n in contenders}
 
 
-def memory_of(loop: Loop, settings: ReactionSettings, peak: int) -> dict[str, Any]:
-    """Bytes at the peak of a batched round, beside what it cannot do without."""
+def memory_of(loop: Loop, settings: ReactionSettings, peak: int, held: int) -> dict[str, Any]:
+    """Bytes at the peak of a batched round and before it, beside what it cannot do without."""
     size = lambda tensors: sum(t.numel() * t.element_size() for t in tensors)
     trained = list(loop.trained.values())
     data = loop.experiment.data
@@ -203,7 +205,8 @@ def memory_of(loop: Loop, settings: ReactionSettings, peak: int) -> dict[str, An
         "adapters": 4 * settings.clients * size(trained),
         "activations": loop.activations(rows),  # of the same rows as one batch, in plain PyTorch
     }
-    return {"memory": {"peak": peak, **needed, "peak / needed": peak / sum(needed.values())}}
+    share = peak / sum(needed.values())
+    return {"memory": {"held before": held, "peak": peak, **needed, "peak / needed": share}}
 
 
 def peak_of(work: Callable[[], object]) -> int:
@@ -211,6 +214,7 @@ def peak_of(work: Callable[[], object]) -> int:
     if not torch.cuda.is_available():
         work()
         return 0
+    gc.collect()  # recorded steps of other lengths hold memory, too
     torch.cuda.reset_peak_memory_stats()
     work()
     torch.cuda.synchronize()
