@@ -26,16 +26,16 @@ def convolve_in_parts(
     most = MOST // max(1, widest * count_copies(input, layer.weight))
     if len(input) <= max(1, most):
         return convolve(input)
-    return torch.cat([convolve(part) for part in input.split(max(1, most))])
+    return torch.cat([convolve(part) for part in torch.split(input, max(1, most))])
 
 
 def _numbers_of_output(layer: nn.Conv2d, input: Tensor) -> int:
     """Of one example."""
     left, right, top, bottom = layer._reversed_padding_repeated_twice
-    high, wide = input.shape[-2] + top + bottom, input.shape[-1] + left + right
-    sides = zip((high, wide), layer.kernel_size, layer.dilation, layer.stride, strict=True)
-    pixels = ((side - apart * (size - 1) - 1) // step + 1 for side, size, apart, step in sides)
-    return layer.out_channels * math.prod(pixels)
+    (high, wide), (down, across), (below, beside) = layer.kernel_size, layer.stride, layer.dilation
+    rows = (input.shape[-2] + top + bottom - below * (high - 1) - 1) // down + 1
+    columns = (input.shape[-1] + left + right - beside * (wide - 1) - 1) // across + 1
+    return layer.out_channels * rows * columns
 
 
 def count_copies(*tensors: Tensor) -> int:
