@@ -210,16 +210,42 @@ def test_scores_of_outputs_in_hand_are_counts_and_a_sum_of_losses() -> None:
     assert (right, labels) == (1, 2) and losses == pytest.approx(float(wanted), abs=1e-6)
 
 
-def test_the_median_of_all_turns_but_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = {"a": iter([9.0, 1.0, 2.0, 5.0, 0.0]), "b": iter([0.1] * 9)}
+def test_the_fewest_seconds_of_all_turns_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"a": iter([3.7, 3.0, 2.0, 5.0, 0.0]), "b": iter([2.5] * 9)}
     monkeypatch.setattr(trial, "measure_seconds", lambda engine, _: next(taken[engine]))
     engines: dict = {"a": "a", "b": "b"}
-    assert _in_turn(engines, None) == {"a": 2.0, "b": 0.1}  # 17 s are too long for a fifth turn
+    # 24 s are too long for a fifth turn
+    assert _in_turn(engines, lambda turn: None) == {"a": 2.0, "b": 2.5}
     assert _list_seconds({"a": 2.0, "b": 0.0996}) == "b 100 ms, a 2000 ms"
     quick = {"a": iter([1e-3] * 9)}
     monkeypatch.setattr(trial, "measure_seconds", lambda engine, _: next(quick[engine]))
-    _in_turn({"a": "a"}, None)
+    _in_turn({"a": "a"}, lambda turn: None)
     assert len(list(quick["a"])) == 1  # eight turns
+
+
+def test_an_engine_far_behind_in_two_turns_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[tuple[str, int]] = []
+    seconds = {"quick": 0.1, "near": 0.15, "slow": 0.16}
+
+    def note(engine: str, turn: int) -> float:
+        turns.append((engine, turn))
+        return seconds[engine]
+
+    monkeypatch.setattr(trial, "measure_seconds", note)
+    assert _in_turn({name: name for name in seconds}, lambda turn: turn) == seconds
+    counts = {name: [turn for engine, turn in turns if engine == name] for name in seconds}
+    assert counts == {"quick": [*range(8)], "near": [*range(8)], "slow": [0, 1]}
+
+
+def test_an_engine_far_behind_in_a_long_turn_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[str] = []
+    seconds = {"quick": 0.6, "slow": 0.95, "slower": 1.0}
+    monkeypatch.setattr(
+        trial, "measure_seconds", lambda engine, _: (turns.append(engine), seconds[engine])[1]
+    )
+    assert _in_turn({name: name for name in seconds}, lambda turn: None) == seconds
+    # both take 1.5 times as long; 5.3 s are too long for a fifth turn
+    assert {name: turns.count(name) for name in seconds} == {"quick": 4, "slow": 2, "slower": 1}
 
 
 @pytest.mark.parametrize(

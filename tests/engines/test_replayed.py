@@ -131,29 +131,58 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
     assert actual and all(program is None for program in actual)
 
 
+class LastOfLSTM(nn.Module):
+    """What a fused recurrent layer puts out after the last of the inputs, read one by one."""
+
+    def __init__(self, rests: bool = False, **options) -> None:
+        super().__init__()
+        self.rests = rests  # no gradient is taken of it
+        self.lstm = nn.LSTM(1, 5, batch_first=True, **options)
+        self.head = nn.Linear(5 * (1 + self.lstm.bidirectional), 10)
+
+    def forward(self, x):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rests):
+            end = self.lstm(x.flatten(1)[..., None])[0][:, -1]
+        return self.head(end)
+
+
+class Looking(nn.Linear):
+    """A layer in which Python looks at numbers."""
+
+    def forward(self, x):
+        return super().forward(x) * (2.0 if float(x.sum()) > 0 else 1.0)
+
+
+def in_single(make) -> Experiment:
+    example = EXAMPLES["fedavg"]().experiment()
+    method = METHODS["fedavg"](Net.of(make, dtype=torch.float32), batch_size=4, epochs=2)
+    data = replace(example.data, x=example.data.x.float())
+    return replace(example, methods={"all": method}, data=data)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"num_layers": 2, "bidirectional": True}, {"rests": True}]
+)
+def test_fused_recurrent_layers_are_repeated(options) -> None:
+    engine = compared(in_single(lambda: LastOfLSTM(**options)), [[0, 1]] * 3)
+    trusted = [program for program in programs(engine) if program is not None]
+    assert max(own.runs for own in trusted) > 1
+    called = {str(call.call) for own in trusted for call in own.program.operations}
+    assert "aten.mkldnn_rnn_layer.default" in called
+    assert ("aten.mkldnn_rnn_layer_backward.default" in called) != ("rests" in options)
+
+
 def test_a_step_that_cannot_be_repeated_is_written_down_in_one_round_and_not_again(
     monkeypatch,
 ) -> None:
     def make() -> nn.Module:
-        rows = EXAMPLES["fedavg"]().experiment().data.x[0].numel()
-        return nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, rows)), Last(rows))
-
-    class Last(nn.Module):
-        def __init__(self, rows: int) -> None:
-            super().__init__()
-            self.lstm = nn.LSTM(rows, 10, batch_first=True)
-
-        def forward(self, x):
-            return self.lstm(x)[0][:, -1]
+        inputs = EXAMPLES["fedavg"]().experiment().data.x[0].numel()
+        return nn.Sequential(nn.Flatten(), Looking(inputs, 10))
 
     written: list[int] = []
     enter = Recorder.__enter__
     monkeypatch.setattr(Recorder, "__enter__", lambda self: (written.append(1), enter(self))[1])
-    example = EXAMPLES["fedavg"]().experiment()
-    net = Net.of(make, dtype=torch.float32)
-    method = METHODS["fedavg"](net, batch_size=4, epochs=2)
-    data = replace(example.data, x=example.data.x.float())
-    experiment, engine = replace(example, methods={"all": method}, data=data), Sequential(worth=0)
+    experiment, engine = in_single(make), Sequential(worth=0)
     state, rounds = experiment.start(), []
     for _ in range(3):
         state, _ = run_round(experiment, state, [0, 1], engine)

@@ -49,27 +49,33 @@ def test_the_group_with_the_largest_net_decides() -> None:
 def test_a_trial_has_more_clients_and_steps_the_smaller_the_net(
     first: float, clients: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs: list[tuple[int, int]] = []
+    jobs: list[tuple[int, int, int]] = []
 
-    def note(_: TrialPlan, count: int, steps: int = trial.STEPS) -> Any:
-        jobs.append((count, steps))
+    def note(_: TrialPlan, count: int, steps: int = trial.STEPS, turn: int = 0) -> Any:
+        jobs.append((count, steps, turn))
         return len(jobs)
 
     tried: list[set[str]] = []
     monkeypatch.setattr(trial, "_job", note)
     monkeypatch.setattr(trial, "measure_seconds", lambda *_: first)
-    monkeypatch.setattr(trial, "_in_turn", lambda engines, _: tried.append({*engines}) or {})
+
+    def take_turn(engines: Any, job_of: Any) -> dict[str, float]:
+        tried.append({*engines})
+        job_of(3)
+        return {}
+
+    monkeypatch.setattr(trial, "_in_turn", take_turn)
     trial._try_engines(plan(), {"sequential": None, "vectorised": None})  # type: ignore[dict-item]
-    assert jobs == [(1, 4), (1, 4), (clients, steps)]
+    assert jobs == [(1, 4, 0), (1, 4, 0), (clients, steps, 3)]
     assert ("vectorised" in tried[0]) == (first <= 1.0)
 
 
 def test_of_two_first_trials_the_shorter_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([3.0, 0.5])
     jobs: list[int] = []
-    monkeypatch.setattr(trial, "_job", lambda _, count, steps=4: jobs.append(count))
+    monkeypatch.setattr(trial, "_job", lambda _, count, steps=4, turn=0: jobs.append(count))
     monkeypatch.setattr(trial, "measure_seconds", lambda *_: next(seconds))
-    monkeypatch.setattr(trial, "_in_turn", lambda engines, _: {})
+    monkeypatch.setattr(trial, "_in_turn", lambda engines, job_of: job_of(0) or {})
     trial._try_engines(plan(), {"sequential": None, "vectorised": None})  # type: ignore[dict-item]
     assert jobs == [1, 1, 8]
 

@@ -12,14 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fedblocks.core.blocks import Pool, Selection, server_name
 from fedblocks.core.errors import UserError
 from fedblocks.core.phases import Phase
+from fedblocks.core.server import sent_copies
+from fedblocks.core.state import State
 from fedblocks.engines.close_round import ClientResults, close_round
+from fedblocks.engines.job import Job
 from fedblocks.engines.round import Experiment, evaluation_job
 from fedblocks.engines.vectorised import Vectorised
 
@@ -122,7 +127,7 @@ def _measure_stages(
     method = experiment.methods[group]
     phases = [_one_step(phase) for phase in method.phases()]
     with ByteCount() as count:
-        job = experiment.job(group, clients, state, phases, True, "train")
+        job = _with_all_slots(experiment.job(group, clients, state, phases, True, "train"), state)
         trained = engine.train(job)
         training, kept = count.restart()
         results = ClientResults.of(job, trained)
@@ -130,9 +135,23 @@ def _measure_stages(
         del results, trained, job
         closing, _ = count.restart()
         tried = evaluation_job(experiment, group, clients, state, joining=False)
+        tried = _with_all_slots(tried, state)
         engine.evaluate(replace(tried, phases=[_one_step(own) for own in tried.phases]), parts)
         evaluation, _ = count.restart()
     return Stages(training, kept, closing, evaluation)
+
+
+def _with_all_slots(job: Job, state: State) -> Job:
+    """The same with every slot of each pool: methods that find clusters send one at the start, and
+    clients compare all of them later.
+    """
+    reads, blocks = dict(job.sent.reads), dict(job.sent.blocks)
+    for name, block in job.method.blocks().items():
+        if isinstance(block, Pool) and isinstance(reads.get(name), Selection):
+            every = torch.arange(block.size, device=job.device).expand(len(job.cohort), -1)
+            reads[name] = Selection(every)
+            blocks[name] = sent_copies(state.server[server_name(name, block)], reads[name])
+    return replace(job, sent=replace(job.sent, reads=reads, blocks=blocks))
 
 
 def _one_step(phase: Phase) -> Phase:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.mode import current
 from fedblocks.core.precision import as_factors, is_half, to_single
+from fedblocks.layers.large_batches import convolve_in_parts
 
 _KINDS = (torch.float32, torch.bfloat16)  # that the kernel for pooling takes
 FEW = 16  # filters that kernels multiply plainly, not on tensor cores
@@ -48,6 +49,9 @@ class Conv2d(nn.Conv2d):
     rectified: bool = False  # and a rectifier after that
 
     def forward(self, input: Tensor) -> Tensor:
+        return convolve_in_parts(self, self._convolve, input)
+
+    def _convolve(self, input: Tensor) -> Tensor:
         if current().mapped and input.is_cuda and self._is_single(input) and self._is_plain():
             return self._convolve_stack(input)
         return self._pool(super().forward(input))

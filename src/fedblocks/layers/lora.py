@@ -17,6 +17,7 @@ from fedblocks.core.errors import NetError
 from fedblocks.core.mode import current
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.dense import dense
+from fedblocks.layers.large_batches import convolve_in_parts
 
 FITTING = "nn.Linear, nn.Conv2d with 1x1 filters, nn.Embedding and nn.MultiheadAttention"
 
@@ -59,6 +60,9 @@ class LoraConv2d(nn.Conv2d, Adapter):
     """A convolution with 1x1 filters at rest, and its adapter: a dense layer for every pixel."""
 
     def forward(self, input: Tensor) -> Tensor:
+        return convolve_in_parts(self, self._convolve, input)
+
+    def _convolve(self, input: Tensor) -> Tensor:
         down, right = self.stride
         pixels = input[..., ::down, ::right]
         change = self.adapter_output(pixels.movedim(-3, -1)).movedim(-1, -3)
@@ -102,6 +106,9 @@ class RestingConv2d(nn.Conv2d):
     """A convolution of the base: torch's own serves all clients of a stack as one batch, where the
     kernels for trained filters would hold some for each client.
     """
+
+    def forward(self, input: Tensor) -> Tensor:
+        return convolve_in_parts(self, super().forward, input)
 
 
 class RestingBatchNorm(nn.Module):

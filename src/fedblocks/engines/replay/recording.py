@@ -248,8 +248,6 @@ def _version(tensor: Tensor) -> int:
 
 def _depends_on_numbers(func: Any, args: Any) -> bool:
     """Whether Python sees a number, or a shape that depends on numbers, through this operation."""
-    if func is torch.ops.aten.mkldnn_rnn_layer.default:
-        return True  # leaves what its backward needs only while gradients are taken
     if func is torch.ops.aten.index.Tensor:
         return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
     return (

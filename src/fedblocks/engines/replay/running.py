@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot
 
+_FOR_WAY_BACK = 4  # results of a fused recurrent layer: outputs, two states, and its workspace
 Thunk = Callable[[], Any]
 # memory that programs share, since only one of them runs at a time
 Arena = dict[tuple[Layout, int], Tensor]
@@ -71,7 +72,7 @@ class Machine:
         """A call with all its tensors, if they are known already."""
         if isinstance(part, list):
             return _Open(lambda memory: partial(run, part, memory))
-        complete = partial(_complete, part, _kernel(part.call, self.direct))
+        complete = partial(_complete, part, _kernel(part, self.direct))
         return _Open(complete) if part.reads & moves else complete(self.memory)
 
 
@@ -195,20 +196,31 @@ def ready(operation: RecordedCall) -> Call:
     )
     named = tuple((name, a.slot) for name, a in operation.kwargs if isinstance(a, Ref))
     kwargs = {name: _plain(a) for name, a in operation.kwargs if not isinstance(a, Ref)}
-    kernel = _kernel(operation.call, direct=False)
+    kernel = _kernel(operation, direct=False)
     return Call(kernel, plain, tensors, slots, kwargs, named, operation.outs, operation.done)
 
 
-def _kernel(call: Any, direct: bool) -> Callable[..., Any]:
+def _kernel(recorded: RecordedCall, direct: bool) -> Callable[..., Any]:
     """An operation without the Python around it; torch's own function of its name is a
     shorter way to the same.
     """
+    call: Any = recorded.call
     operation: Callable[..., Any] = call._op
+    if call is torch.ops.aten.mkldnn_rnn_layer.default and len(recorded.outs) == _FOR_WAY_BACK:
+        return partial(_with_gradients, operation)
     return (
         getattr(torch._C._VariableFunctions, call.overloadpacket.__name__, operation)
         if direct
         else operation
     )
+
+
+def _with_gradients(operation: Callable[..., Any], *args: Any) -> Any:
+    """A fused recurrent layer leaves what its way back needs only while gradients are taken; in
+    inference mode they build no graph.
+    """
+    with torch.enable_grad():
+        return operation(*args)
 
 
 def _is_ref(value: Any) -> bool:
