@@ -173,9 +173,9 @@ def test_a_loss_that_depends_on_others_by_ever_so_little_is_found(
 
 
 def test_losses_below_zero_and_products_with_targets_are_compared_in_double_precision() -> None:
-    """The loss is -4 or so; a product by `einsum` takes numbers of one precision alone."""
+    """The loss is -4 or so; a product by `vecdot` takes numbers of one precision alone."""
     outputs, y = torch.tensor([[2.0], [1.0]]), torch.tensor([[2.0], [3.0]])
-    product = lambda out, y: -torch.einsum("ij,ij->i", out, y)
+    product = lambda out, y: -torch.linalg.vecdot(out, y)
     assert not trials._depends_on_others(Task("regression", loss=product), outputs, y)
     depends = lambda out, y: product(out, y) + 1e-8 * out.mean()
     assert trials._depends_on_others(Task("regression", loss=depends), outputs, y)
