@@ -56,6 +56,10 @@ def zeros_that_are_added_to(x: Tensor, where: Tensor) -> None:
     x.sub_(total * 0.5).add_(torch.zeros_like(x))
 
 
+def zeros_and_ones_of_every_kind(x: Tensor, where: Tensor) -> None:
+    x.add_(x.new_zeros(4) + torch.zeros_like(x)).mul_(x.new_ones(4) + torch.ones_like(x))
+
+
 def constants_of_constants(x: Tensor, where: Tensor) -> None:
     x.add_((MIXED.exp() * MIXED).sum())
 
@@ -167,6 +171,7 @@ CASES = [
     Case(product_of_what_is_written_later, "", 0, 1),
     Case(product_with_a_number, "mul", 0, 1),
     Case(zeros_that_are_added_to, "zeros_like", 0, 1),
+    Case(zeros_and_ones_of_every_kind, "add add new_ones new_zeros ones_like zeros_like", 0, 0),
     Case(constants_of_constants, "exp mul sum", 0, 0),
     Case(constants_too_large_to_keep, "", 0, 2),
     Case(labels_never_left_out, "_to_copy index_select ne", 0, 0),

@@ -168,3 +168,30 @@ def test_computing_a_loss_again_leaves_statistics_and_tensors_as_they_are() -> N
 
     train(job.phases, local.call(job.method.prepare, sent), local, orders, look)
     assert len(looked_at) == 3
+
+
+def test_outputs_at_the_start_are_those_of_evaluation() -> None:
+    """Dropout lets everything through, and statistics are not those of the batch."""
+    net = Net.of(
+        lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 4)),
+        dtype=torch.float64,
+    )
+    data = small_federation()
+    experiment = Experiment.of(METHODS["fedavg"](net), data)
+    start = {name: value[0] for name, value in experiment.start().server["model"].items()}
+    module = net.make().double().eval()
+    module.load_state_dict(start, strict=False)
+    rows = torch.as_tensor(data.train[2][:2])
+    said = behaviour.behaviour_of(experiment, "all", 2)
+    assert said is not None and said["client"] == 2
+    assert said["views"]["personal"] == pytest.approx(module(data.x[rows]).flatten().tolist())
+
+
+def test_a_trial_is_finite_if_every_number_is() -> None:
+    trial = NetTrial.of(Net.of(lambda: nn.Linear(2, 3)), torch.randn(21, 2), None)
+    assert trial.is_finite()
+    fine, odd = {"w": torch.ones(2)}, {"w": torch.ones(2), "b": torch.tensor([1.0, torch.nan])}
+    loop: Any = None
+    for wanted, finite in (([fine, fine], True), ([fine, odd], False), ([odd, fine], False)):
+        vars(trial)["loops"] = [(loop, own) for own in wanted]
+        assert trial.is_finite() == finite
