@@ -12,9 +12,11 @@ import pytest
 import torch
 
 from fedblocks.core.admission import Refusal
+from fedblocks.core.optimizers import Adam
 from fedblocks.engines.failures import FAILED, ClientFailures
 from fedblocks.engines.lanes import lanes as module
 from fedblocks.engines.lanes.lanes import DECIDES, Lanes
+from fedblocks.engines.lanes.numbers import differing_numbers
 
 Work = Callable[[Any], str]
 
@@ -135,3 +137,10 @@ def test_lanes_whose_clients_all_fail_have_no_end() -> None:
 
     ends, absent = carry_out(lanes_of(2), (3, 5), work)
     assert ends == [([1], "done")] and [len(own) for own in absent] == [2, 0]
+
+
+def test_numbers_are_compared_of_records_and_one_alone_differs_in_nothing() -> None:
+    slow, fast = Adam(eps=0.5), Adam(eps=0.75)
+    assert differing_numbers([slow, fast, slow]) == {"eps": [0.5, 0.75, 0.5]}
+    assert differing_numbers([slow]) == differing_numbers([slow, slow]) == {}
+    assert differing_numbers([0.5, 0.75]) == {}

@@ -373,3 +373,71 @@ def test_a_setting_that_cannot_be_is_told_to_have_failed(monkeypatch: pytest.Mon
         next(tune._ask(OPTUNA, study, search, 1))
     assert study.told == [(7, {"state": "fail"})] and attributes == {"lr": "lr 7"}
     assert [*tune._ask(OPTUNA, study, search, 0)] == []
+
+
+@pytest.mark.parametrize(
+    ("engines", "on_gpu", "worth", "together"),
+    [
+        (["vectorised", "vectorised"], False, True, True),
+        (["vectorised", "sequential"], False, True, False),
+        (["sequential", "sequential"], False, True, False),
+        (["sequential", "sequential"], True, True, True),
+        (["vectorised", "vectorised"], False, False, False),
+        (["vectorised"], True, True, False),
+    ],
+)
+def test_new_runs_of_a_method_are_lanes_where_all_are_stacked_or_on_a_gpu(
+    engines: list[str],
+    on_gpu: bool,
+    worth: bool,
+    together: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queued: list[list[str]] = []
+    monkeypatch.setattr(grids, "prepare", lambda config: config)
+    monkeypatch.setattr(grids, "worth_it", lambda prepared: worth)
+    monkeypatch.setattr(grids, "run_queue", lambda runs, *_: queued.append(names(runs)))
+    monkeypatch.setattr(grids.torch.cuda, "is_available", lambda: on_gpu)
+    cells = [("ditto", seed) for seed in range(len(engines))]
+    done = cell_folder(tmp_path, "ditto", 9)
+    done.mkdir(parents=True)
+    (done / "config.toml").touch()  # what was begun is no lane
+    grid: Any = SimpleNamespace(
+        cells=[*cells, ("ditto", 9), ("local", 0)],
+        config=lambda method, seed: SimpleNamespace(
+            engine=[*engines, "sequential"][min(seed, len(engines))]
+        ),
+    )
+    grids._lanes(tmp_path, grid, "ditto", None, None)
+    folders = [str(cell_folder(tmp_path, *cell)) for cell in cells]
+    assert queued == ([folders] if together else [])
+
+
+def test_clients_of_all_lanes_are_scored_in_stacks_of_the_largest_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    class Together:
+        def __init__(self, experiments: Any) -> None:
+            asked.append(experiments)
+
+        def run_round(self, *args: Any) -> Any:
+            asked.append(args)
+            return [("state", "first"), ("state", "second")]
+
+    def attempt(play: Any, engine: Any, count: int, notes: Any) -> Any:
+        asked.append(count)
+        return engine, play(engine)
+
+    monkeypatch.setattr(lanes, "Lanes", Together)
+    monkeypatch.setattr(lanes, "attempt", attempt)
+    prepared: Any = [
+        SimpleNamespace(experiment="a", clients=[0, 1, 2]),
+        SimpleNamespace(experiment="b", clients=[0, 1]),
+    ]
+    states: Any = ["s", "t"]
+    assert lanes.score_together(prepared, states, "test") == ["first", "second"]
+    clients = [[0, 1, 2], [0, 1]]
+    assert asked == [["a", "b"], 5, (states, clients, Vectorised(chunk=512), "test")]
