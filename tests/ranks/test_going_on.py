@@ -12,13 +12,18 @@ from typing import Any
 import pytest
 import torch
 
-from fedblocks.core.errors import UserError
+from fedblocks.config.code.ingredients import Ingredients
+from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.python import config_of_objects
 from fedblocks.runs.ranks import build
 from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
+from fedblocks.runs.stopping import StopRun
 from fedblocks.runs.storage.record import Note
+from fedblocks.testing.federations import small_federation
+from tests.runs.test_frozen_storage import probe
 
 from .in_threads import play_in_threads
 from .players import config_of_steps
@@ -129,3 +134,65 @@ def test_several_ranks_cannot_have_one_gpu_by_its_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(build, "device_of", lambda config: (torch.device("cuda:1"), "there"))
     with pytest.raises(UserError, match="cuda:1 is one GPU, and this is one of several ranks"):
         build._device(config_of_steps())
+
+
+def stop_after(rounds: int, how: BaseException) -> Any:
+    def stop(done: RoundDone) -> None:
+        if done.round == rounds:
+            raise how
+
+    return stop
+
+
+def test_ranks_go_on_where_a_listener_had_seen_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one process does: the rounds that were planned are played."""
+    config = config_of_steps(rounds=3)
+    for name in ("alone", "ranks"):
+        run(config, tmp_path / name, stop_after(2, StopRun("enough")))
+    assert resume(tmp_path / "alone").rounds == 3
+    on = lambda ranks: resume_part(ranks, tmp_path / "ranks", lambda _: None)
+    check_alike(play_in_threads(2, on, monkeypatch), tmp_path / "ranks", tmp_path / "alone")
+    assert load_run(tmp_path / "ranks").rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (probe(0.5), 'the frozen block "all/body" is not the one that the run was started with'),
+        (probe(), ""),
+    ],
+)
+def test_ranks_go_on_with_the_frozen_block_that_a_run_began_with(
+    other: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = small_federation()
+    settings = {"engine": "sequential", "device": "cpu"}
+    config = config_of_objects(Ingredients.of(probe(), data), 3, {}, settings)
+    start = lambda ranks: run_part(
+        ranks, config, tmp_path / "ranks", stop_after(1, KeyboardInterrupt())
+    )
+    play_in_threads(2, start, monkeypatch)
+    on = lambda ranks: resume_part(ranks, tmp_path / "ranks", lambda _: Ingredients.of(other, data))
+    ends = play_in_threads(2, on, monkeypatch)
+    if said:
+        assert all(said in str(end) for end in ends), ends
+    else:
+        assert ends == [tmp_path / "ranks"] * 2
+
+
+def test_ranks_do_not_go_on_from_a_checkpoint_of_another_net(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks have the same names, and tensors of other shapes."""
+    config = config_of_steps(rounds=3)
+    wide = config_of_steps(rounds=3, net={"name": "mlp", "hidden": [7]})
+    for name, own in (("ranks", config), ("wide", wide)):
+        with pytest.raises(Interrupted):
+            run(own, tmp_path / name, stop_after(2, KeyboardInterrupt()))
+    shutil.rmtree(tmp_path / "ranks" / "checkpoints")
+    shutil.copytree(tmp_path / "wide" / "checkpoints", tmp_path / "ranks" / "checkpoints")
+    on = lambda ranks: resume_part(ranks, tmp_path / "ranks", lambda _: None)
+    ends = play_in_threads(2, on, monkeypatch)
+    assert all("holds other blocks than the method has" in str(end) for end in ends), ends
