@@ -15,6 +15,7 @@ from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted
 from fedblocks.core.net import Net
+from fedblocks.core.task import Task
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.python import config_of_objects
@@ -272,3 +273,30 @@ def test_the_first_rank_leads_and_the_others_serve(monkeypatch: pytest.MonkeyPat
     wrong = lambda ranks: ranks.together(lambda: 1 / ranks.number)
     ends = play_in_threads(2, wrong, monkeypatch)
     assert all("division by zero" in str(end) for end in ends), ends
+
+
+def test_metrics_that_need_outputs_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of trained models before aggregation and of all models afterwards, by each client's rows."""
+    example = EXAMPLES["ditto"]()
+    task = Task(metrics=["f1_macro", "auroc", "accuracy"])
+    data = replace(example.federation, task=task)
+    settings: dict[str, Any] = {
+        "engine": "sequential",
+        "device": "cpu",
+        "evaluation": {"every": 1, "parts": ["validation", "test"], "local": True},
+    }
+    config = config_of_objects(Ingredients.of(example.methods()["all"], data), 2, {}, settings)
+    run(config, tmp_path / "alone")
+    part = lambda ranks: run_part(ranks, config, tmp_path / "ranks")
+    check_alike(play_in_threads(2, part, monkeypatch), tmp_path / "ranks", tmp_path / "alone")
+    columns = "part, view, client, extra"
+    ours, theirs = (
+        rows_of(tmp_path / name, "client_metrics", columns) for name in ("ranks", "alone")
+    )
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        values, wanted = json.loads(one[-1]), json.loads(other[-1])
+        assert one[:-1] == other[:-1] and values.keys() == wanted.keys() >= {"f1_macro", "auroc"}
+        assert values == pytest.approx(wanted, nan_ok=True)

@@ -155,3 +155,27 @@ class Net:
 
     def __call__(self, params: None, x: torch.Tensor) -> torch.Tensor:
         return x
+
+
+@pytest.mark.parametrize(("share", "depends"), [(0.0, False), (1e-10, False), (1e-8, True)])
+def test_a_loss_that_depends_on_others_by_ever_so_little_is_found(
+    share: float, depends: bool
+) -> None:
+    """More than a billionth of the largest loss, which is 4: in single precision it would be
+    rounded away.
+    """
+    outputs, y = torch.tensor([[2.0], [1.0]]), torch.tensor([[0.0], [0.0]])
+    loss = lambda out, y: ((out - y) ** 2 + share * out.mean()).squeeze(1)
+    assert trials._depends_on_others(Task("regression", loss=loss), outputs, y) == depends
+    own = torch.tensor(1.0)  # a loss with numbers of its own, in single precision
+    rough = lambda out, y: torch.dot(out[0], own[None]) * 0 + loss(out, y)
+    assert not trials._depends_on_others(Task("regression", loss=rough), outputs, y)
+
+
+def test_losses_below_zero_and_products_with_targets_are_compared_in_double_precision() -> None:
+    """The loss is -4 or so; a product by `vecdot` takes numbers of one precision alone."""
+    outputs, y = torch.tensor([[2.0], [1.0]]), torch.tensor([[2.0], [3.0]])
+    product = lambda out, y: -torch.linalg.vecdot(out, y)
+    assert not trials._depends_on_others(Task("regression", loss=product), outputs, y)
+    depends = lambda out, y: product(out, y) + 1e-8 * out.mean()
+    assert trials._depends_on_others(Task("regression", loss=depends), outputs, y)

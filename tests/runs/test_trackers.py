@@ -266,3 +266,22 @@ def test_a_tracker_that_is_far_behind_misses_rounds_and_says_so_once(
     assert [note.text for note in notes] == [
         'tracker "trackio" is 2 rounds behind: it misses some from 4 on'
     ]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_is_opened_with_the_project_the_run_and_its_configuration(
+    name: str, small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    module, calls = calls_of("init", "log", "finish")
+    pretend(monkeypatch, name, module)
+    folder, config = tmp_path / "a", Config.of(small)
+    with Mirrors([name], folder, config) as mirrors:
+        mirrors.on_round(ROUND)
+    usual = {"project": "fedblocks", "name": "a", "config": config.resolved()}
+    more = {"dir": str(folder), "mode": "online"} if name == "wandb" else {}
+    assert calls == [
+        ("init", (), {**usual, **more}),
+        ("log", (NUMBERS,), {"step": 2}),
+        ("finish", (), {}),
+    ]

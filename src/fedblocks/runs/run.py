@@ -198,13 +198,18 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
         return prepared.experiment.start(), notes_on_starting_anew(folder)
     loaded = checkpoint.load(folder.checkpoints, folder.store.last_round() or 0)
     state = state_of(loaded, prepared.experiment.data.device)
-    if _layout(state.server) != _layout(prepared.experiment.start().server):
-        fix = "use the version of the program, and of the method, that started the run"
-        raise CheckpointError(
-            f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix
-        )
+    refuse_other_blocks(state, prepared.experiment.start())
     checkpoint.drop_later(folder.checkpoints, loaded.round)
     return state, notes_on_skipped(loaded.round, loaded.skipped)
+
+
+def refuse_other_blocks(state: State, start: State) -> None:
+    """Refuse a state whose blocks are not those that the method starts with."""
+    if _layout(state.server) != _layout(start.server):
+        fix = "use the version of the program, and of the method, that started the run"
+        raise CheckpointError(
+            f"the checkpoint of round {state.round} holds other blocks than the method has", fix
+        )
 
 
 def _layout(blocks: Blocks) -> dict[str, dict[str, tuple[torch.dtype, torch.Size]]]:

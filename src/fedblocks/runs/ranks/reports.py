@@ -59,7 +59,7 @@ def gather_evaluation(ranks: Ranks, evaluation: Evaluation) -> Evaluation:
     for part in dict.fromkeys(part for one in said for part in one["scores"]):
         merged = _merge([one["scores"].get(part, {}) for one in said])
         whole.scores[part] = {
-            view: {client: (row[0], row[1], row[2]) for client, row in by_client.items()}
+            view: {client: tuple(row) for client, row in by_client.items()}
             for view, by_client in merged.items()
         }
     for name in dict.fromkeys(name for one in said for name in one["portraits"]):

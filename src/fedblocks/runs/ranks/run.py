@@ -14,7 +14,6 @@ import torch.distributed as dist
 from fedblocks.config.code.ingredients import Ingredients, check_same
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
-from fedblocks.core.errors import CheckpointError
 from fedblocks.core.state import State
 from fedblocks.runs.evaluations import OnEvaluation
 from fedblocks.runs.progress import OnNote, OnRound
@@ -146,13 +145,13 @@ def _told_config(said: dict[str, Any], ingredients_for: Lookup) -> Config:
 def _claimed_config(
     folder: RunFolder, ingredients_for: Lookup, rounds: int | str | None
 ) -> Config | None:
-    from fedblocks.runs.extension import extend
+    from fedblocks.runs.extension import extend, is_stopped_early
     from fedblocks.runs.result import config_of, stored_config
     from fedblocks.runs.run import check_untouched, refuse_real, with_the_same_engine
 
     folder.claim()
     check_untouched(folder)
-    goes_on = folder.status != "finished" or rounds is not None
+    goes_on = folder.status != "finished" or is_stopped_early(folder) or rounds is not None
     if rounds is not None:
         extend(folder, rounds)
     ingredients = ingredients_for(stored_config(folder))
@@ -170,7 +169,7 @@ def _last_state(
     ranks: Ranks, folder: RunFolder | None, run: RankRun, is_extended: bool
 ) -> tuple[State, list[Note]]:
     """Where to go on, as each rank needs it."""
-    from fedblocks.runs.run import changes_since
+    from fedblocks.runs.run import changes_since, refuse_other_blocks
 
     checkpoint_there = _at_first(ranks, lambda: _look_for_checkpoint(folder, run, is_extended))
     _same_constants(ranks, run)
@@ -183,10 +182,7 @@ def _last_state(
     place = (folder.checkpoints, folder.store.last_round() or 0) if folder is not None else None
     loaded, skipped = scattered_state(ranks, run.experiment.owners, place)
     state = state_of(loaded, run.experiment.data.device)
-    if state.server.keys() != start.server.keys():
-        fix = "use the version of the program, and of the method, that started the run"
-        message = f"the checkpoint of round {state.round} holds other blocks than the method has"
-        ranks.agree(CheckpointError(message, fix))
+    ranks.together(lambda: refuse_other_blocks(state, start))
     _at_first(ranks, lambda: _drop_later(folder, state.round))
     return state, [*notes, *notes_on_skipped(state.round, skipped)]
 
@@ -201,10 +197,12 @@ def _look_for_checkpoint(folder: RunFolder | None, run: RankRun, is_extended: bo
     from fedblocks.runs.run import check_same_data
     from fedblocks.runs.storage.behaviour import check_behaviour
     from fedblocks.runs.storage.constants import restore_constants
+    from fedblocks.runs.storage.frozen import check_frozen
 
     assert folder is not None
     check_same_data(folder, run.prepared)
     restore_constants(folder.path, run.experiment.methods)
+    check_frozen(folder, run.experiment)
     check_behaviour(folder, run.experiment)
     if is_extended:
         write_extension(folder)
