@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -15,10 +16,13 @@ from torch.overrides import TorchFunctionMode
 from fedblocks.core.errors import NetError
 from fedblocks.core.mode import current
 from fedblocks.layers.attention import attention
+from fedblocks.layers.embedding import embed, embed_from, one_hot
 from fedblocks.layers.noise import KEYED, check_noise
 
 # names of functions that change their first argument
 _WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")
+# functions that engines cannot use as they are
+_OURS = {**KEYED, F.embedding: embed, torch.embedding: embed_from, F.one_hot: one_hot}
 _KNOWN = ("torch.nn.", "fedblocks.")  # where layers come from that are known to need no guard
 
 
@@ -53,9 +57,9 @@ class Guard(TorchFunctionMode):
         self.storages = {one.value.untyped_storage()._cdata: one.name for one in self.constants}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        keyed = KEYED.get(func)
-        if keyed is not None:
-            return keyed(*args, **(kwargs or {}))
+        ours = _OURS.get(func)
+        if ours is not None:
+            return ours(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and _is_ours(args, kwargs or {}):
             return attention(*args, **(kwargs or {}))
         check_noise(func, args, kwargs or {})
