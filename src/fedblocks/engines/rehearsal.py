@@ -265,7 +265,9 @@ class Rehearsal:
         before = own_server(layout, self.state.server)
         reduced = reduce_groups(self.state, {self.group: uploads})
         server = own_server(layout, reduced.server)
-        conclude = lambda: method.conclude(copy(server), before, uploads, job.cohort)
+        conclude: Callable[[], Any] = lambda: method.conclude(
+            copy(server), before, uploads, job.cohort
+        )
         after: Any = {}
         again: Any = {}
         with nothing_written(self.where("conclude"), self.state.server), suppress(Exception):

@@ -89,7 +89,7 @@ class Steadiness:
         again = view(blocks, x)
         if not self._is_same(usual, again):
             self._refuse_change(view, "")
-        for rows in _other_companies(x):
+        for rows in other_companies(x):
             try:
                 outputs = view(blocks, x[rows])
             except Exception:  # of a net that takes no single example
@@ -170,7 +170,7 @@ def _unlike_rows(local: ClientStack) -> Tensor:
     return order[places.long()]
 
 
-def _other_companies(x: Tensor) -> list[list[int]]:
+def other_companies(x: Tensor) -> list[list[int]]:
     """Some examples in other company: the first alone, the last alone, all of them reversed."""
     return [[0], [len(x) - 1], [*reversed(range(len(x)))]]
 

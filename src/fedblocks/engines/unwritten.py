@@ -17,14 +17,14 @@ def nothing_written(where: str, server: Blocks, *others: Blocks) -> Iterator[Non
     other blocks that it is given.
     """
     slots = {id(value) for block in server.values() for value in block.values()}
-    given = [
+    versions = [
         (name, key, value, value._version)
         for blocks in (server, *others)
         for name, block in blocks.items()
         for key, value in block.items()
     ]
     yield
-    for name, key, value, version in given:
+    for name, key, value, version in versions:
         if value._version != version:
             whose = "all read" if id(value) in slots else "it is only given to read"
             message = f'{where} writes into "{key}" of block "{name}", which {whose}'

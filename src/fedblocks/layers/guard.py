@@ -22,7 +22,8 @@ from fedblocks.layers.noise import KEYED, check_noise
 # names of functions that change their first argument
 _WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")
 # functions that engines cannot use as they are
-_OURS = {**KEYED, F.embedding: embed, torch.embedding: embed_from, F.one_hot: one_hot}
+_TABLES: dict[Any, Any] = {F.embedding: embed, torch.embedding: embed_from, F.one_hot: one_hot}
+_OURS: dict[Any, Any] = {**KEYED, **_TABLES}
 _KNOWN = ("torch.nn.", "fedblocks.")  # where layers come from that are known to need no guard
 
 
