@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,33 @@ def test_a_token_outside_its_table_ends_alike_on_both_engines(net: str, word: in
     one, other = ends.values()
     assert one.refused() == other.refused()
     assert one.accuracies() == other.accuracies()
+
+
+@dataclass(frozen=True, eq=False)
+class Biased(fb.Method):
+    """A net for all, and each client's own bias of a word, which no net reads."""
+
+    def blocks(self) -> dict[str, fb.Block]:
+        bias = fb.Private(fb.Value(torch.zeros(WORDS - 1, 2)))
+        return {"model": fb.Shared(self.net.whole), "bias": bias}
+
+    def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x) + F.embedding(x, blocks["bias"]["value"]).mean(1)
+
+    def phases(self) -> list[fb.Phase]:
+        return [fb.Phase((self.step("model", "bias"),), self.epochs)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_a_table_of_an_own_method_is_not_read_past_its_end(engine: str) -> None:
+    data = words(word=WORDS - 1)  # a word of the net, and none of the method's table
+    others = data.x != WORDS - 1
+    others[torch.as_tensor(data.train[BAD][-1:]), 1] = True
+    data.x.copy_(torch.where(others, data.x, 0))
+    end = fb.run(Biased(fb.Net.of(NETS["embedding"])), data, rounds=1, engine=engine)
+    assert end.refused().clients == (BAD,)
+    assert "index out of range" in end.refused().reason
 
 
 @pytest.mark.parametrize("part", ["test", "validation"])

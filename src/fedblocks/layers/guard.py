@@ -8,7 +8,6 @@ import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -16,14 +15,13 @@ from torch.overrides import TorchFunctionMode
 from fedblocks.core.errors import NetError
 from fedblocks.core.mode import current
 from fedblocks.layers.attention import attention
-from fedblocks.layers.embedding import embed, embed_from, one_hot
+from fedblocks.layers.embedding import TABLES
 from fedblocks.layers.noise import KEYED, check_noise
 
 # names of functions that change their first argument
 _WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")
 # functions that engines cannot use as they are
-_TABLES: dict[Any, Any] = {F.embedding: embed, torch.embedding: embed_from, F.one_hot: one_hot}
-_OURS: dict[Any, Any] = {**KEYED, **_TABLES}
+_OURS = {**KEYED, **TABLES}
 _KNOWN = ("torch.nn.", "fedblocks.")  # where layers come from that are known to need no guard
 
 
