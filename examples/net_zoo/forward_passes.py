@@ -164,6 +164,12 @@ FORWARD_PASSES = (
     ),
     Species("a mean over the batch", dense(centre), ONE, OTHER_NUMBERS),
     Species(
+        "`x - x[:1]`, relative to the first example of the batch",
+        dense(lambda m, x: m.fc(hidden(m, x - x[:1]))),
+        ONE,
+        "it is evaluated alone as beside others: ",
+    ),
+    Species(
         "`x.squeeze()`, which loses a batch of one",
         dense(lambda m, x: m.fc(hidden(m, x).squeeze())),
         ONE,

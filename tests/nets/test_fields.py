@@ -177,3 +177,10 @@ def test_adapters_fit_a_net_with_fields() -> None:
     net = fb.lora(fb.Net.of(ByName, inputs=data.fields), rank=2, head="out")
     run = fb.run(fb.FedAvg(net, lr=0.1), data, rounds=1)
     assert run.summary()
+
+
+@pytest.mark.parametrize("inputs", [("tokens",), "tokens", {"tokens": 3}])
+def test_names_alone_are_no_fields(inputs: Any) -> None:
+    with pytest.raises(fb.NetError, match=r"inputs= is a .*, not the fields") as error:
+        fb.Net.of(ByTuple, inputs=inputs)
+    assert "inputs=data.fields" in error.value.fix

@@ -64,6 +64,32 @@ def test_parameters_are_no_whole_numbers() -> None:
         method(torch.int64)
 
 
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 2, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.to(torch.cfloat) @ self.w).abs()
+
+
+def test_complex_parameters_are_refused_by_name() -> None:
+    with pytest.raises(fb.NetError, match='the parameter "w" is complex') as error:
+        fb.Net.of(Complex)
+    assert "torch.view_as_complex" in error.value.fix
+
+
+@pytest.mark.parametrize(("dtype", "notes"), [(torch.float32, 1), (torch.float64, 0)])
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_made_in_double_precision_that_trains_in_single_is_told(
+    dtype: torch.dtype, notes: int, tmp_path: Path
+) -> None:
+    net = fb.Net.of(lambda: nn.Sequential(nn.Linear(3, 2)).double(), dtype=dtype)
+    result = fb.run(fb.FedAvg(net), rows(), 1, tmp_path / "run")
+    said = [n for n in result.notes if "is made in float64 and trains in float32" in n["text"]]
+    assert len(said) == notes
+
+
 def test_a_format_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(fb.UserError, match="there is no format 'onxx'") as error:
         fb.export_model(tmp_path, 0, "onxx")  # type: ignore[arg-type]

@@ -34,6 +34,16 @@ class Unnamed(Tempered):
         return [fb.Phase((self.step("model"),), self.epochs)]
 
 
+class UnnamedModel(Tempered):
+    def phases(self) -> list[fb.Phase]:
+        return [fb.Phase((self.step("temperature", loss=self.own_loss),), self.epochs)]
+
+
+class Weightless(Tempered):
+    def writes(self, blocks: fb.Blocks, client: fb.Client) -> dict[str, Tensor]:
+        return {"model": torch.zeros(1)}
+
+
 class Cut(nn.Module):
     """Its body is given no gradient."""
 
@@ -67,6 +77,8 @@ BOTH = ("model", "temperature")
         (Endless, BOTH, "its phases have no steps (epochs = 0)"),
         (Undone, BOTH, "a finish that undoes it"),
         (Unnamed, ("temperature",), "no phase trains it"),
+        (UnnamedModel, ("model",), "no phase trains it"),
+        (Weightless, ("model",), "a writes that gives no weight to the slots that are trained"),
     ],
 )
 def test_each_block_that_stays_as_it_was_is_named_once_with_a_reason(

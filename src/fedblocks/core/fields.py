@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.errors import DataError, NetError
+from fedblocks.core.errors import DataError, NetError, a_kind
 
 LARGEST = 2**24  # the largest whole number up to which float32 holds all
 KEYWORDS, PLACES, WHOLE = "keywords", "places", "whole"  # how a module takes several inputs
@@ -106,6 +106,17 @@ class FieldCall:
         if self.how == PLACES:
             return tuple(pieces), {}
         return (named if self.fields.names else tuple(pieces),), {}
+
+
+def columns_of(inputs: Any) -> int:
+    """How many numbers an example is; refuses what does not say the inputs of one."""
+    if not isinstance(inputs, Fields):
+        raise NetError(
+            f"inputs= is {a_kind(inputs)}, not the fields of an example",
+            "write Net.of(..., inputs=data.fields), for data whose examples have several inputs: "
+            'Federation.from_users({"tokens": ..., "mask": ...}, y, users)',
+        )
+    return sum(inputs.sizes)
 
 
 def make_with_fields(make: Callable[[], nn.Module], fields: Fields) -> nn.Module:

@@ -18,7 +18,9 @@ from fedblocks.core.own_code import line_of
 
 _KEY = "forward_note"  # among the attributes of an error
 # how torch (embeddings, places of a tensor, one-hot vectors), numpy and ONNX say it
-_OUT_OF_RANGE = re.compile("index out of range in self|out of (data )?bounds|Class values must")
+_OUT_OF_RANGE = re.compile(
+    "index out of range in self|out of (data )?bounds|Class values must|not in the valid range"
+)
 NOT_OF_THE_NET = (Explained, torch.OutOfMemoryError, MemoryError)
 
 
@@ -47,7 +49,12 @@ def take_note(error: Exception, net: str, x: Tensor, fields: Fields | None = Non
 
 def range_seen(error: Exception, x: Tensor, fields: Fields | None = None) -> str:
     """Such as `whole numbers from -3 to 99`, where an error may say that one is out of range."""
-    if not _OUT_OF_RANGE.search(str(error)) or not x.numel():
+    return ranges_of(x, fields) if _OUT_OF_RANGE.search(str(error)) else ""
+
+
+def ranges_of(x: Tensor, fields: Fields | None = None) -> str:
+    """The whole numbers among inputs [batch, ...], such as `whole numbers from -3 to 99`."""
+    if not x.numel():
         return ""
     pieces = {"": x} if fields is None else dict(zip(fields.labels, fields.unpack(x), strict=True))
     whole = {name: piece for name, piece in pieces.items() if not piece.is_floating_point()}

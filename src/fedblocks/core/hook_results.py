@@ -39,6 +39,14 @@ def check_all_blocks(where: str, blocks: Blocks, needed: Collection[str]) -> Non
             raise UserError(f'{where} leaves out block "{name}", which is kept or sent', _BLOCKS)
 
 
+def check_no_more_blocks(where: str, blocks: Blocks, known: Collection[str]) -> None:
+    """Refuse blocks that nobody keeps."""
+    for name in blocks:
+        if name not in known:
+            message = f'{where} returns block "{name}", which the method does not have'
+            raise UserError(message, f"give it a home in `blocks`; there are {', '.join(known)}")
+
+
 def check_like(where: str, name: str, block: Params, wanted: Params) -> None:
     """Refuse tensors that are not as those whose place they take."""
     what = f'{where} returns block "{name}"'

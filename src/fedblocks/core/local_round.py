@@ -19,6 +19,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
+from fedblocks.core.phase_functions import begin_of, projection_of
 from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
 from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
@@ -67,7 +68,7 @@ def train(
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
-            begun = local.each(_begin_of(phase, number, local))(local.tensors, blocks)
+            begun = local.each(begin_of(phase, number, local))(local.tensors, blocks)
             blocks = {**blocks, **{name: begun[name] for name in phase.train}}
         blocks = {
             n: {k: v.clone() for k, v in b.items()} if n in phase.train else b
@@ -169,7 +170,7 @@ def _move(
     with torch.no_grad():
         optimizer.step(params, grads, memory, rate, _counted(memory, count))
         if update.project is not None:
-            project = local.each(_projection_of(update.project, stretch.number, place, local))
+            project = local.each(projection_of(update.project, stretch.number, place, local))
             projected = project(local.tensors, {name: blocks[name] for name in update.train})
             _copy(blocks, {name: projected[name] for name in update.train})
 
@@ -233,16 +234,6 @@ def loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
         return value, {n: b for n, b in moved.items() if b}
 
     return loss
-
-
-def _begin_of(phase: Phase, number: int, local: ClientStack) -> Mapped:
-    find = lambda method: local.own_phase(number, method).begin
-    return lambda client, blocks: local.own(phase.begin, client, find)(local.whole(blocks))  # type: ignore[arg-type]
-
-
-def _projection_of(project: Mapped, number: int, place: int, local: ClientStack) -> Mapped:
-    find = lambda method: local.own_update(number, place, method).project
-    return lambda client, blocks: local.own(project, client, find)(blocks)
 
 
 def trained_tensors(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:

@@ -22,13 +22,14 @@ from fedblocks.core.cuts import (
     linear_layers,
 )
 from fedblocks.core.errors import NetError
-from fedblocks.core.fields import Fields, fields_of, make_with_fields
+from fedblocks.core.fields import Fields, columns_of, fields_of, make_with_fields
 from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
     check_can_be_reset,
     in_precision,
+    is_double,
     make_module,
     reset,
     seeded,
@@ -61,7 +62,9 @@ class Net:
         self.base_hash = ""  # content hash of the tensors that nobody trains
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
-            self.template = in_precision(mappable(make_module(make)), dtype)
+            module = mappable(make_module(make))
+        self.loses_digits = is_double(module) and dtype != torch.float64
+        self.template = in_precision(module, dtype)
         keep_masks_whole(self.template)
         self.fields = fields_of(self.template)  # of an example; None: one tensor
         self.names = [
@@ -108,7 +111,7 @@ class Net:
             if not keep_weights:
                 check_can_be_reset(module)
         if inputs is not None:
-            make, input_shape = partial(make_with_fields, make, inputs), (sum(inputs.sizes),)
+            make, input_shape = partial(make_with_fields, make, inputs), (columns_of(inputs),)
         return Net(make, head, blocks, dtype, input_shape, output)
 
     def init(self, seed: int) -> Params:

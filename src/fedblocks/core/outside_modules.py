@@ -93,8 +93,25 @@ def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     if not dtype.is_floating_point:
         kind = str(dtype).removeprefix("torch.")
         raise NetError(f"dtype={kind}: parameters are real numbers", "use float32 or float64")
+    _refuse_complex(module)
     module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
     return module
+
+
+def _refuse_complex(module: nn.Module) -> None:
+    """Refuse complex parameters, whose imaginary parts no block would hold."""
+    for name, value in module.named_parameters():
+        if value.is_complex():
+            raise NetError(
+                f'the parameter "{name}" is complex: parameters are real numbers',
+                "keep the real and the imaginary part as one parameter [..., 2], and join them in "
+                "the forward pass by torch.view_as_complex",
+            )
+
+
+def is_double(module: nn.Module) -> bool:
+    """Whether some parameters have more digits than float32."""
+    return any(value.dtype == torch.float64 for value in module.parameters())
 
 
 def reset(module: nn.Module) -> nn.Module:

@@ -25,6 +25,11 @@ def own_name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__)).split(LOCAL)[-1]
 
 
+def last_name(function: Any) -> str:
+    """The same without its class."""
+    return own_name(function).rpartition(".")[2]
+
+
 def takes(function: Any, count: int) -> bool:
     """Whether a function can be called with so many arguments; one that does not say it may be."""
     # an object's own signature may be that of making it

@@ -20,6 +20,7 @@ from fedblocks.core.state import State
 from fedblocks.core.trees import map_leaves, unbind
 from fedblocks.core.uploads import Uploads, private_of, uploads_of
 from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.whole_numbers import with_inputs
 
 Bytes = dict[str, Tensor]  # block -> [clients]
 
@@ -96,6 +97,7 @@ def admit_group(results: ClientResults, state: State) -> Admitted:
     good, refusals = admit(uploads, results.private, cohort.ids, results.limits, state.server)
     if not refusals:
         return Admitted(uploads, cohort, [])
+    refusals = with_inputs(refusals, results.job.data)
     used = {name: upload.keep(good) for name, upload in uploads.items()}
     return Admitted(used, cohort.take(good), refusals)
 

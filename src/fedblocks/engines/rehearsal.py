@@ -4,8 +4,8 @@ else's returns is looked at once, and blocks that would train without a gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.hook_results import (
     check_all_blocks,
     check_like,
+    check_no_more_blocks,
     check_numbers,
     check_outputs,
     check_reads,
@@ -38,7 +39,7 @@ from fedblocks.core.local_round import (
     trained_tensors,
 )
 from fedblocks.core.method import Method
-from fedblocks.core.own_code import own_name
+from fedblocks.core.own_code import last_name
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Pull
 from fedblocks.core.server import own_server
@@ -50,6 +51,8 @@ from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
 from fedblocks.engines.steadiness import Steadiness
+from fedblocks.engines.tried_phases import tried_phases
+from fedblocks.engines.unwritten import nothing_written, without_statistics
 
 _ROWS = 2  # examples on which views are tried
 _TRIES = 3  # clients that are tried before an error counts as one of the method
@@ -112,23 +115,22 @@ class Rehearsal:
     def _play(self, job: Job, member: int) -> list[str]:
         method = self.method
         local, sent, _ = one_client(job, member)
-        wanted = local.call(method.wants, sent)
+        wanted = self._call(local, "wants", sent)
         check_weights(self.where("wants"), wanted, method.blocks())
         check_all_blocks(self.where("wants"), wanted, job.sent.on_request)
         self.steadiness.check_hook(method.wants, local, sent)
         more = job.requested(wanted, local)
-        with self._nothing_written("prepare"):
-            start = local.call(method.prepare, {**sent, **more})
+        start = self._call(local, "prepare", {**sent, **more})
         self._check_like_sent("prepare", job, member, start)
         self.steadiness.check_hook(method.prepare, local, {**sent, **more})
         self._try_views(job, member, local, start)
         trained = self._train(job, member, start)
-        with self._nothing_written("finish"):
-            end = local.call(method.finish, trained, start)
+        end = self._call(local, "finish", trained, start)
         self._check_like_sent("finish", job, member, end)
+        check_no_more_blocks(self.where("finish"), end, {*method.blocks(), *trained})
         check_all_blocks(self.where("finish"), end, sorted(job.kept_blocks))
         self.steadiness.check_hook(method.finish, local, trained, start)
-        weights = local.call(method.writes, end)
+        weights = self._call(local, "writes", end)
         check_weights(self.where("writes"), weights, method.blocks())
         self.steadiness.check_hook(method.writes, local, end)
         self._conclude(job, end, weights, wanted)
@@ -142,18 +144,10 @@ class Rehearsal:
         self.untrained.clear()
         return [f"{type(method).__name__}: {note}" for note in notes]
 
-    @contextmanager
-    def _nothing_written(self, hook: str) -> Iterator[None]:
-        """Refuse a function that writes into the server's slots, which all clients are sent."""
-        slots = {(n, k): v for n, block in self.state.server.items() for k, v in block.items()}
-        before = {place: value._version for place, value in slots.items()}
-        yield
-        for (name, key), value in slots.items():
-            if value._version != before[name, key]:
-                message = (
-                    f'{self.where(hook)} writes into "{key}" of block "{name}", which all read'
-                )
-                raise UserError(message, "make new tensors: v + 1, not v += 1 or v.add_(1)")
+    def _call(self, local: ClientStack, name: str, *args: Blocks) -> Any:
+        """A function of the method, which changes nothing that it is given."""
+        with nothing_written(self.where(name), self.state.server, *args, local.frozen):
+            return local.call(getattr(self.method, name), *args)
 
     def _try_reads(self) -> None:
         layout = self.method.blocks()
@@ -169,23 +163,27 @@ class Rehearsal:
         data, ids = job.held([member])
         rows = torch.as_tensor(list(data.train[ids[0]][:_ROWS]), device=data.x.device)
         wanted = [len(rows), *data.task.output_shape(data.y, data.classes)]
+        own = local.whole(blocks)
         for name, view in self.method.views().items():
+            what = "predict" if name == "personal" else f'view "{name}"'
             with (
-                telling(self.method, own_name(view).rpartition(".")[2]),
+                telling(self.method, last_name(view)),
                 mode.mode(training=False, mapped=False, task=data.task),
                 torch.no_grad(),
             ):
-                outputs = view(local.whole(blocks), data.x[rows])
-                what = "predict" if name == "personal" else f'view "{name}"'
+                with nothing_written(self.where(what), self.state.server, own):
+                    outputs = view(own, data.x[rows])
                 check_outputs(self.where(what), outputs, wanted)
-                self.steadiness.check_view(view, local.whole(blocks), data.x[rows], outputs)
-        check_numbers(self.where("portrait"), local.call(self.method.portrait, blocks))
+                self.steadiness.check_view(view, own, data.x[rows], outputs)
+        check_numbers(self.where("portrait"), self._call(local, "portrait", blocks))
 
     def _train(self, job: Job, member: int, start: Blocks) -> Blocks:
         """The first step of every phase."""
         local, _, steps = one_client(job, member)
-        watch = self._watch(COURSES[job.purpose])
-        return train(job.phases, start, local, [order[:1] for order in steps], watch)
+        course = COURSES[job.purpose]
+        phases = tried_phases(job.phases, self.where(course), self.steadiness)
+        watch = self._watch(course)
+        return train(phases, start, local, [order[:1] for order in steps], watch)
 
     def _train_before_evaluation(self, purpose: str, client: int) -> None:
         phases = getattr(self.method, COURSES[purpose])()
@@ -210,16 +208,15 @@ class Rehearsal:
         key = step_key(stretch, 1)
         batch = batch_of(stretch.local, step, key)
         moved: set[str] = set()
+        unmoved = without_statistics(stretch.blocks)  # a pass leaves its statistics there
         for place, update in enumerate(stretch.phase.updates):
             if update.pull is not None:
                 self._check_pull(update.pull, stretch, course)
                 moved.add(update.pull.block)
-            if update.project is not None:
-                trained = {name: stretch.blocks[name] for name in update.train}
-                self.steadiness.check_function(update.project, trained)
             if update.loss is None:
                 continue
-            grads = loss_gradients(place, stretch, batch, step)
+            with nothing_written(self.where(last_name(update.loss)), unmoved):
+                grads = loss_gradients(place, stretch, batch, step)
             self.steadiness.check_loss(place, stretch, step, key, grads)
             names = [block for block, _, _ in trained_tensors(update, stretch.blocks)]
             moved |= {name for name, grad in zip(names, grads, strict=True) if grad is not None}
@@ -268,10 +265,12 @@ class Rehearsal:
         before = own_server(layout, self.state.server)
         reduced = reduce_groups(self.state, {self.group: uploads})
         server = own_server(layout, reduced.server)
-        conclude = lambda: method.conclude(copy(server), before, uploads, job.cohort)
+        conclude: Callable[[], Any] = lambda: method.conclude(
+            copy(server), before, uploads, job.cohort
+        )
         after: Any = {}
         again: Any = {}
-        with self._nothing_written("conclude"), suppress(Exception):
+        with nothing_written(self.where("conclude"), self.state.server), suppress(Exception):
             # an error may be one of clients that are all alike: the first round says it
             after, again = conclude(), conclude()
         self.steadiness.check_answers(method.conclude, after, again)

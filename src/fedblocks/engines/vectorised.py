@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedblocks.core.client import ClientStack, Step
+from fedblocks.core.client import ClientStack, Each, Mapped, Step
 from fedblocks.core.errors import UserError
+from fedblocks.core.hooks import is_own
 from fedblocks.core.local_round import StepRunner, step_by_step
+from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import concatenate, is_repeated, map_leaves, take
 from fedblocks.engines import speculation
@@ -23,6 +25,7 @@ from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
 from fedblocks.engines.local_work import evaluate_locally, train_locally
 from fedblocks.engines.plans import Roster
 from fedblocks.engines.scoring import EvalChunk, chunks_of
+from fedblocks.layers.embedding import OwnTables
 
 
 @dataclass(frozen=True)
@@ -105,10 +108,25 @@ def _stack(
     if members != list(range(len(job.ids))):
         where = torch.as_tensor(members, device=job.device)
         blocks = map_leaves(lambda value: _rows(value, where), blocks)
-    local = job.several(members, vmap)
+    local = job.several(members, each_client_of(job.method))
     if isinstance(runner, Captured):
         local = replace(local, caller=runner.hook)
     return local, blocks, job.plan(members).orders
+
+
+def each_client_of(method: Method) -> Each:
+    """How a function of one client becomes one of a stack."""
+    if not is_own(method):
+        return vmap
+
+    def each(function: Mapped) -> Mapped:
+        def keep_apart(*args: Any) -> Any:
+            with OwnTables():
+                return function(*args)
+
+        return vmap(keep_apart)
+
+    return each
 
 
 def _rows(value: Tensor, where: Tensor) -> Tensor:

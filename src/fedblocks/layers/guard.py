@@ -15,10 +15,13 @@ from torch.overrides import TorchFunctionMode
 from fedblocks.core.errors import NetError
 from fedblocks.core.mode import current
 from fedblocks.layers.attention import attention
+from fedblocks.layers.embedding import TABLES
 from fedblocks.layers.noise import KEYED, check_noise
 
 # names of functions that change their first argument
 _WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")
+# functions that engines cannot use as they are
+_OURS = {**KEYED, **TABLES}
 _KNOWN = ("torch.nn.", "fedblocks.")  # where layers come from that are known to need no guard
 
 
@@ -53,9 +56,9 @@ class Guard(TorchFunctionMode):
         self.storages = {one.value.untyped_storage()._cdata: one.name for one in self.constants}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        keyed = KEYED.get(func)
-        if keyed is not None:
-            return keyed(*args, **(kwargs or {}))
+        ours = _OURS.get(func)
+        if ours is not None:
+            return ours(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and _is_ours(args, kwargs or {}):
             return attention(*args, **(kwargs or {}))
         check_noise(func, args, kwargs or {})

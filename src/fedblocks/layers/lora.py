@@ -17,6 +17,7 @@ from fedblocks.core.errors import NetError
 from fedblocks.core.mode import current
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.dense import dense
+from fedblocks.layers.embedding import Embedding, embed
 from fedblocks.layers.large_batches import convolve_in_parts
 
 FITTING = "nn.Linear, nn.Conv2d with 1x1 filters, nn.Embedding and nn.MultiheadAttention"
@@ -69,14 +70,14 @@ class LoraConv2d(nn.Conv2d, Adapter):
         return super().forward(input) + change
 
 
-class LoraEmbedding(nn.Embedding, Adapter):
+class LoraEmbedding(Embedding, Adapter):
     """An embedding at rest, and its adapter: row i is B times column i of A."""
 
     zero_factor = "A"  # as peft has it
 
     def forward(self, input: Tensor) -> Tensor:
         product = dense if current().mapped else F.linear
-        columns = F.embedding(input, self.lora_A.mT)
+        columns = embed(input, self.lora_A.mT)
         return super().forward(input) + product(columns, self.lora_B, None) * self.lora_scale
 
     @staticmethod

@@ -18,6 +18,7 @@ from fedblocks.core.precision import is_half, to_single
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
+from fedblocks.layers.embedding import Embedding
 from fedblocks.layers.group_norm import GroupNorm
 from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrent import GRU, LSTM, RNN, LayerByLayer
@@ -96,16 +97,6 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         pays = current().mapped and (input.is_cuda or self.weight.numel() >= _WORTH)
         return dense(input, self.weight, self.bias) if pays else super().forward(input)
-
-
-class Embedding(nn.Embedding):
-    """An embedding whose padding row takes no gradient when mapped over clients, either."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        rows = super().forward(input)
-        if self.padding_idx is None or not current().mapped:
-            return rows
-        return torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)

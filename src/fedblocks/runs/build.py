@@ -20,6 +20,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.precision import half_precision, refuse_half, refuse_half_parameters
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
+from fedblocks.engines.net_check.report import precision_note
 from fedblocks.engines.rehearsal import rehearse
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
@@ -130,6 +131,7 @@ def _check_nets(config: Config, experiment: Experiment) -> list[str]:
             refuse_half_parameters(method.net.dtype)
             vectorised = config.engine == "vectorised"
             warnings.append(check_before_run(method.net, examples, vectorised))
+            warnings.append(precision_note(method.net))
     return [text for text in warnings if text]
 
 

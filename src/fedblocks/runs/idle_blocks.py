@@ -50,9 +50,10 @@ def _idle_blocks(method: Method, job: Job, before: State, after: State) -> Itera
     for name, block in layout.items():
         if max(_steps(job, name), default=0) == 1:
             continue  # a first step may leave what stands before a factor that is still 0
-        if isinstance(block, Federated) and name in trained and block.of is None:
+        counts = name in trained or is_own(method)
+        if isinstance(block, Federated) and counts and block.of is None:
             is_idle = name in old and _is_same(old[name], new[name])
-        elif isinstance(block, Private) and (name in trained or is_own(method)):
+        elif isinstance(block, Private) and counts:
             is_idle = _is_kept(job, name, after)
         else:
             continue
@@ -88,4 +89,7 @@ def _why(job: Job, name: str) -> str:
         return "no phase trains it"
     if not any(steps):
         return "its phases have no steps (epochs = 0)"
-    return "look for detach() or torch.no_grad() in the net or the loss, or a finish that undoes it"
+    undone = "a finish that undoes it"
+    if isinstance(job.method.blocks()[name], Federated):
+        undone += ", or a writes that gives no weight to the slots that are trained"
+    return f"look for detach() or torch.no_grad() in the net or the loss, {undone}"

@@ -18,8 +18,10 @@ from fedblocks.core.own_code import line_of
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
 from fedblocks.engines.net_check.seeding import IGNORES_SEED, ignores_seed
-from fedblocks.engines.net_check.trial import NetTrial, examples_for
+from fedblocks.engines.net_check.trial import BATCH, NetTrial, examples_for
+from fedblocks.engines.steadiness import other_companies
 from fedblocks.layers.guard import needs_guard
+from fedblocks.layers.replacement import BatchNorm
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
 SEEDED = "the start depends on the seed alone"
@@ -238,12 +240,31 @@ def _takes_one(trial: NetTrial, engine: str) -> str:
     return "" if list(one.shape) == wanted else f"of one example it makes {list(one.shape)}"
 
 
+def _answers_each(trial: NetTrial, engine: str) -> str:
+    """What stands beside an example is another in a stack, where padding is."""
+    if engine == "sequential" or any(map(_is_over_batch, trial.module.modules())):
+        return ""
+    x = trial.x[:BATCH]
+    usual = trial.net(trial.starts[0], x)
+    for rows in other_companies(x):
+        outputs = trial.net(trial.starts[0], x[rows])
+        if _difference(outputs, usual[rows]) > trial.tolerance:
+            return "the output of an example depends on those beside it"
+    return ""
+
+
+def _is_over_batch(layer: nn.Module) -> bool:
+    """Whether a layer is one over the batch in evaluation, and leaves padding out of it."""
+    return isinstance(layer, BatchNorm) and layer.running_mean is None
+
+
 PROPERTIES: dict[str, Found] = {
     SEEDED: _starts,
     "what is drawn is a parameter or a buffer": _registers,
     "three clients train as in plain PyTorch": _trains,
     "they are evaluated as in plain PyTorch": _evaluates,
     "an example can be evaluated alone": _takes_one,
+    "it is evaluated alone as beside others": _answers_each,
     "a client trains alike before and after others": _repeats,
     "another client's data change nothing": _isolates,
     "a forward pass leaves nothing behind": _keeps_to_itself,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedblocks.core.errors import NetError
+from fedblocks.core.net import Net
 
 NOT_TRUE = "this does not hold"
 ENGINES = ("sequential", "vectorised")
@@ -73,3 +74,14 @@ class NetReport:
         lines = [line for one in self.findings for line in one.lines()]
         lines += [f"note    {self.remark}"] if self.remark else []
         return "\n".join([*lines, f"right on: {', '.join(self.engines) or 'no engine'}"])
+
+
+def precision_note(net: Net) -> str:
+    """What to know of a module that is made with more digits than it trains with."""
+    if not net.loses_digits:
+        return ""
+    kind = str(net.dtype).removeprefix("torch.")
+    return (
+        f"the net {type(net.template).__name__} is made in float64 and trains in {kind}: "
+        f"Net.of(..., dtype=torch.float64) keeps its digits"
+    )

@@ -1,0 +1,41 @@
+"""The functions that a phase brings along, as one client has them: what it begins with, and where
+an update's blocks must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedblocks.core import mode
+from fedblocks.core.client import ClientStack, Mapped
+from fedblocks.core.hooks import noting
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase
+
+
+def begin_of(phase: Phase, number: int, local: ClientStack) -> Mapped:
+    """A client's tensors, its blocks -> the blocks that the phase starts from."""
+    find = lambda method: local.own_phase(number, method).begin
+    call = _function_of("begin", phase.begin, local, find)  # type: ignore[arg-type]
+    return lambda client, blocks: call(client, local.whole(blocks))
+
+
+def projection_of(project: Mapped, number: int, place: int, local: ClientStack) -> Mapped:
+    """A client's tensors, the blocks that an update trains -> these, where they must be."""
+    find = lambda method: local.own_update(number, place, method).project
+    return _function_of("project", project, local, find)
+
+
+def _function_of(
+    name: str, function: Mapped, local: ClientStack, find: Callable[[Method], Any]
+) -> Mapped:
+    def call(client: dict[str, Any], blocks: Blocks) -> Any:
+        with (
+            noting(local.method, name),
+            mode.mode(training=False, mapped=local.mapped, task=local.source.task),
+        ):
+            return local.own(function, client, find)(blocks)
+
+    return call
