@@ -30,8 +30,8 @@ def courses_of(method: Method) -> Courses:
 
 def other_course(before: Courses, now: Courses) -> str:
     """The first fact that differs; empty: none, or none that can be compared."""
-    for name in before.keys() & now.keys():
-        own, other = before[name], now[name]
+    for name, own in before.items():
+        other = now.get(name, own)
         for place in {**own, **other}:
             if not _is_same(own.get(place), other.get(place)):
                 was, is_now = _shown(own.get(place)), _shown(other.get(place))

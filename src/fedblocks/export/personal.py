@@ -27,12 +27,9 @@ from fedblocks.runs.build import prepare
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
-from fedblocks.runs.run import check_same_federation
+from fedblocks.runs.sameness import check_same_code, check_same_federation, on_the_cpu
 from fedblocks.runs.storage import checkpoint
-from fedblocks.runs.storage.behaviour import check_behaviour
-from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.frozen import check_frozen
 
 _LOOKED_AT = 64  # examples of a client that show which numbers it was trained on
 
@@ -119,9 +116,7 @@ def personal(
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
         prepared = prepare(on_the_cpu(models_config_of(folder, ingredients)))
         check_same_federation(folder, prepared)
-        restore_constants(folder.path, prepared.experiment.methods)
-        check_frozen(folder, prepared.experiment)
-        check_behaviour(folder, prepared.experiment)
+        check_same_code(folder, prepared)
         number = client_number(client, prepared.experiment.data.names)
         state = _last_state(folder)
     unseen = number in prepared.unseen
@@ -156,11 +151,6 @@ def personal_of(
             return Personal(client, job.method, plain, state.round, experiment.data, group=group)
     message = f"client {client} is not among those that are evaluated together"
     raise UserError(message, "name it in `clients`, too")
-
-
-def on_the_cpu(config: Config) -> Config:
-    """The same configuration on the CPU, one client after another."""
-    return config.model_copy(update={"device": "cpu", "engine": "sequential"})
 
 
 def _last_state(folder: RunFolder) -> State:
