@@ -84,12 +84,12 @@ def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) ->
 def test_a_comparison_that_is_stopped_says_how_to_go_on(
     fedblocks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedblocks.runs.grids import grid
+    from fedblocks.runs.grids import cells
 
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(grid, "run", stopped)
+    monkeypatch.setattr(cells, "run", stopped)
     code, _, err = fedblocks("compare", "digits-fedavg", "--seeds", "1", *SMALL)
     assert code == 130 and "the same command goes on from there" in err
 

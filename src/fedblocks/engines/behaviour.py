@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.precision import half_precision
 from fedblocks.core.training_batch import batch_of
 from fedblocks.data.federation import Federation
+from fedblocks.engines.courses import courses_of, other_course
+from fedblocks.engines.first_step import moves_of, other_move
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
 
@@ -28,7 +31,8 @@ ROWS = 2  # examples whose outputs are written down
 NUMBERS = 16  # of each view, at most
 MOST = 50_000_000  # parameters of a net that a CPU tries in a few seconds
 TOLERANCE = 1e-3  # of the largest number: machines and versions differ in last digits
-Behaviour = dict[str, Any]  # client, start, views: {name: [number]}, losses: {update: number}
+# client, start, views: {name: [number]}, losses: {update: number}, courses, moves
+Behaviour = dict[str, Any]
 
 
 def behaviours_of(experiment: Experiment) -> dict[str, Behaviour]:
@@ -43,7 +47,9 @@ def behaviours_of(experiment: Experiment) -> dict[str, Behaviour]:
 
 
 def behaviour_of(experiment: Experiment, group: str, client: int) -> Behaviour | None:
-    """Outputs of each view and the first loss of each update, on the CPU; nothing of it is kept."""
+    """Outputs of each view, the first loss of each update, what the phases say and how far the
+    first step goes, on the CPU; nothing of it is kept.
+    """
     if not len(experiment.data.train[client]) or _size(experiment.methods[group].net) > MOST:
         return None
     try:
@@ -61,7 +67,8 @@ def _size(net: Net) -> int:
 
 def _try(method: Method, data: Federation, seed: int) -> Behaviour:
     alone = Experiment({"all": method}, data, seed)
-    job = alone.training_job("all", [0], alone.start())
+    state = alone.start()
+    job = alone.training_job("all", [0], state)
     local, sent, steps = one_client(job, 0)
     more = job.requested(local.call(method.wants, sent), local)
     start = local.call(method.prepare, {**sent, **more})
@@ -77,7 +84,10 @@ def _try(method: Method, data: Federation, seed: int) -> Behaviour:
     train(job.phases, start, local, [order[:1] for order in steps], write_down)
     hashes = [content_hash(block) for _, block in sorted(sent.items())]
     views = _outputs(method, data, local.whole(start))
-    return {"start": hashes, "views": views, "losses": losses}
+    behaviour = {"start": hashes, "views": views, "losses": losses, "courses": courses_of(method)}
+    with suppress(Exception):  # a server that needs other clients, perhaps
+        behaviour["moves"] = moves_of(job, state)
+    return behaviour
 
 
 def _outputs(method: Method, data: Federation, blocks: Blocks) -> dict[str, list[float]]:
@@ -104,14 +114,25 @@ def _loss(place: int, stretch: PhaseRun, step: Step) -> float:
     return float(loss)
 
 
-def difference(before: Behaviour, now: Behaviour, net: Net) -> str:
-    """What differs; empty: nothing, or nothing that can be compared."""
+def difference(before: Behaviour, now: Behaviour, net: Net, client: str) -> str:
+    """What differs, as the end of a sentence; empty: nothing, or nothing that can be compared.
+    Records of earlier versions have fewer parts.
+    """
+    if course := other_course(before.get("courses", {}), now["courses"]):
+        return course
     if before["start"] != now["start"] and _keeps_weights(net):
         return ""  # a module's own weights may be others now: those of the run are stored
-    for what, kind in (("views", "outputs"), ("losses", "loss")):
+    for what, kind in (("views", "output"), ("losses", "loss")):
         one, other = _flat(before[what]), _flat(now[what])
         if not _are_close(one, other):
-            return kind
+            return f'from the same start it gives another {kind} for client "{client}"'
+    if (
+        "moves" in before
+        and "moves" in now
+        and (stage := other_move(before["moves"], now["moves"]))
+    ):
+        stages = f'its first step moves blocks otherwise (`{stage}`) for client "{client}"'
+        return f"from the same start {stages}"
     return ""
 
 

@@ -83,6 +83,10 @@ class Card(BaseModel):
     # what is learned, and the metrics of the task on the same examples
     task: Annotated[str, AfterValidator(_known_task)] = "classification"
     metrics: dict[str, float | None] = {}
+    # whether inputs of training were 0 to 1, as bytes become, or tokens
+    takes_bytes: bool = True
+    # what it says of inputs that a seed makes, by which other code is noticed
+    answers: Annotated[list[list[float]], Field(max_length=16)] = []
 
     @staticmethod
     def of(text: str | None, path: object) -> Card:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.data.arrays import FieldInputs, Inputs, as_inputs, as_rows, from_numpy
 from fedblocks.data.federation import Federation
+from fedblocks.export.card import Card
 
 _ABOVE_WHOLE = 2.0**63  # no int64 is as large
 
@@ -32,6 +33,12 @@ class InputForm:
     def of(data: Federation) -> InputForm:
         """That of a federation's examples."""
         return InputForm(tuple(data.x.shape[1:]), data.input_type, data.fields)
+
+    @staticmethod
+    def of_card(card: Card) -> InputForm:
+        """That of an exported model."""
+        fields = Fields.from_table(card.fields) if card.fields else None
+        return InputForm(tuple(card.input_shape), getattr(torch, card.input_type), fields)
 
     def take(self, x: Inputs | FieldInputs, where: str) -> Tensor:
         """Arrays of some examples as the net is given them: [inputs, ...]; `where` they are from,
@@ -98,6 +105,17 @@ class InputForm:
                 if whole:
                     _check_whole(own, label, where)
         return plain.to(self.dtype)
+
+
+def is_bytes(x: object) -> bool:
+    """Whether an array or a tensor holds bytes, which become 0 to 1."""
+    return str(getattr(x, "dtype", "")).endswith("uint8")
+
+
+def refuse_bytes(where: str, trained_on: str) -> NoReturn:
+    """For a model that was trained on other numbers than 0 to 1."""
+    message = f"{where} holds bytes (uint8), which are divided by 255, and {trained_on}"
+    raise DataError(message, "give x.astype('float32'), scaled as the training data were")
 
 
 def _is_other_kind(dtype: torch.dtype) -> bool:

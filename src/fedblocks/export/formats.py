@@ -24,7 +24,9 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.task import Task
 from fedblocks.export.card import KEY, Card, Format
+from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import CONSTANTS, Folded, as_blocks
+from fedblocks.export.probes import check_answers
 from fedblocks.runs.storage.code_record import what_to_add
 
 FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
@@ -132,6 +134,7 @@ def _safetensors(path: Path, method: Method | None) -> Model:
         model = Folded(tensors, _core(card, method, path), Task(card.task))
         _restore_constants(model)
         _try_out(model, card)
+        check_answers(card.answers, model, InputForm.of_card(card), path)
     return Model(card, lambda x: model(x).detach())
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
@@ -23,7 +22,7 @@ from fedblocks.data.sets.own import ENDINGS, check_header, image
 from fedblocks.data.sets.parquet import column_names, read_parquet
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
-from fedblocks.export.conversion import InputForm
+from fedblocks.export.conversion import InputForm, is_bytes, refuse_bytes
 
 Lines = list[tuple[int, list[str]]]  # number and fields of each line
 Numbers = npt.NDArray[Any]  # [inputs, ...]
@@ -44,12 +43,9 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         raise DataError(
             f"{path} holds values that are not finite (NaN or infinite)", "remove those inputs"
         )
-    return _form(card).convert(from_numpy(values), str(path))
-
-
-def _form(card: Card) -> InputForm:
-    fields = Fields.from_table(card.fields) if card.fields else None
-    return InputForm(tuple(card.input_shape), getattr(torch, card.input_type), fields)
+    if is_bytes(values) and not card.takes_bytes:
+        refuse_bytes(str(path), "inputs of training were not 0 to 1")
+    return InputForm.of_card(card).convert(from_numpy(values), str(path))
 
 
 def _read(path: Path, card: Card) -> Numbers:
@@ -86,7 +82,8 @@ def _from_columns(path: Path, columns: Mapping[str, Column], card: Card) -> Numb
 def _packed(columns: Mapping[str, Any], card: Card) -> Numbers:
     """Several fields as one row of numbers, in the order of training."""
     labels = Fields.from_table(card.fields).labels
-    return _form(card).pack({name: np.stack(list(columns[name])) for name in labels}).numpy()
+    arrays = {name: np.stack(list(columns[name])) for name in labels}
+    return InputForm.of_card(card).pack(arrays).numpy()
 
 
 def _from_folder(path: Path, card: Card) -> Numbers:

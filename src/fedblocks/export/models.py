@@ -22,10 +22,12 @@ from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
 from fedblocks.export.card import Card, Format, files_of
+from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
 from fedblocks.export.overwriting import refuse_overwriting
 from fedblocks.export.personal import Examples, Personal, personal
+from fedblocks.export.probes import answers_of
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage import constants
@@ -151,6 +153,8 @@ def _card(
         class_names=list(model.data.about.get("class_names", [])),
         columns=list(model.data.about.get("columns", [])),
         fields=model.data.about.get(FIELDS, {}),
+        takes_bytes=model.takes_bytes,
+        answers=answers_of(folded, InputForm.of(model.data)),
         versions={
             "fedblocks": version("fedblocks"),
             "torch": torch.__version__,

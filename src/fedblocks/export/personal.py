@@ -13,7 +13,7 @@ from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
 from fedblocks.core.client_names import client_number
-from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.errors import UserError
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
@@ -22,17 +22,14 @@ from fedblocks.data import Federation
 from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
-from fedblocks.export.conversion import InputForm
+from fedblocks.export.conversion import InputForm, is_bytes, refuse_bytes
 from fedblocks.runs.build import prepare
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
-from fedblocks.runs.run import check_same_federation
+from fedblocks.runs.sameness import check_same_code, check_same_federation, on_the_cpu
 from fedblocks.runs.storage import checkpoint
-from fedblocks.runs.storage.behaviour import check_behaviour
-from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.frozen import check_frozen
 
 _LOOKED_AT = 64  # examples of a client that show which numbers it was trained on
 
@@ -78,15 +75,16 @@ class Personal:
 
     def _check_bytes(self, x: Inputs | FieldInputs) -> None:
         """Refuse bytes, which become 0 to 1, for a model that was trained on other numbers."""
-        if not str(getattr(x, "dtype", "")).endswith("uint8"):
-            return
-        known = self.examples(_LOOKED_AT).x
-        if known.is_floating_point() and not 0 <= known.min() <= known.max() <= 1:
+        if is_bytes(x) and not self.takes_bytes:
+            known = self.examples(_LOOKED_AT).x
             ends = f"from {float(known.min()):.3g} to {float(known.max()):.3g}"
-            message = (
-                f"x holds bytes (uint8), which are divided by 255, and training inputs go {ends}"
-            )
-            raise DataError(message, "give x.astype('float32'), scaled as the training data were")
+            refuse_bytes("x", f"training inputs go {ends}")
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether training inputs were 0 to 1, as bytes become, or whole numbers."""
+        known = self.examples(_LOOKED_AT).x
+        return not known.is_floating_point() or bool(0 <= known.min() <= known.max() <= 1)
 
     def examples(self, most: int) -> Examples:
         """Some of the client's own examples, those held out for tests where there are any."""
@@ -118,9 +116,7 @@ def personal(
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
         prepared = prepare(on_the_cpu(models_config_of(folder, ingredients)))
         check_same_federation(folder, prepared)
-        restore_constants(folder.path, prepared.experiment.methods)
-        check_frozen(folder, prepared.experiment)
-        check_behaviour(folder, prepared.experiment)
+        check_same_code(folder, prepared)
         number = client_number(client, prepared.experiment.data.names)
         state = _last_state(folder)
     unseen = number in prepared.unseen
@@ -155,11 +151,6 @@ def personal_of(
             return Personal(client, job.method, plain, state.round, experiment.data, group=group)
     message = f"client {client} is not among those that are evaluated together"
     raise UserError(message, "name it in `clients`, too")
-
-
-def on_the_cpu(config: Config) -> Config:
-    """The same configuration on the CPU, one client after another."""
-    return config.model_copy(update={"device": "cpu", "engine": "sequential"})
 
 
 def _last_state(folder: RunFolder) -> State:

@@ -12,7 +12,7 @@ import torch
 
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
-from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
+from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.parts import Blocks
 from fedblocks.core.precision import half_precision
@@ -25,14 +25,11 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.ranks.joining import current_ranks
 from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import RunResult, config_of, load_run
-from fedblocks.runs.sampling import TRACE
+from fedblocks.runs.sameness import check_same_run
 from fedblocks.runs.storage import checkpoint
-from fedblocks.runs.storage.behaviour import check_behaviour
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
-from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import REAL, RunFolder, command_for_real
-from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
@@ -97,10 +94,7 @@ def resume(
         if config is not None and goes_on:
             refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
-            check_same_data(folder, prepared)
-            restore_constants(folder.path, prepared.experiment.methods)
-            check_frozen(folder, prepared.experiment)
-            check_behaviour(folder, prepared.experiment)
+            check_same_run(folder, prepared)
             state, notes = last_state(folder, prepared)
             if rounds is not None:
                 write_extension(folder)
@@ -226,23 +220,6 @@ def check_untouched(folder: RunFolder) -> None:
     folder.store.verify()
     refuse_edited(folder.store, folder.config)
     remember_config(folder.store, folder.config)
-
-
-def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
-    """Refuse to go on with other data, or with another trace of who is there."""
-    check_same_federation(folder, prepared)
-    trace = folder.store.meta(TRACE)
-    if trace is not None and trace != prepared.sampling.content_hash:
-        fix = "restore the trace that the run was started with, or start a new run"
-        raise DataError("the trace of who is there differs from that of the run", fix)
-
-
-def check_same_federation(folder: RunFolder, prepared: Prepared) -> None:
-    """Refuse other data than those that the run was started with."""
-    recorded = folder.store.meta("federation")
-    if recorded is not None and recorded != prepared.hash:
-        fix = "restore the data that the run was started with, or start a new run"
-        raise DataError("the data differ from those that the run was started with", fix)
 
 
 def changes_since(folder: RunFolder, ranks: int = 1) -> list[Note]:

@@ -24,10 +24,11 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.folder_names import check_folder_name
 from fedblocks.core.method import Method
 from fedblocks.runs.build import prepare
+from fedblocks.runs.grids.cells import complete, take_over
 from fedblocks.runs.grids.lanes import Waiting, run_queue, worth_it
 from fedblocks.runs.progress import OnNote, OnRound, warn_once
-from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.run import RUNS, resume, run
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.run import RUNS
 from fedblocks.runs.shelf import shared_data
 from fedblocks.runs.storage.folder import CONFIG, OTHER_FOLDER, write_atomically
 
@@ -130,15 +131,16 @@ def _play(
     for name in grid.methods:  # what does not fit shows before hours were spent on others
         if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
             prepare(grid.config(name, grid.base.seed))
+    cells = {cell: (cell_folder(folder, *cell), grid.config(*cell)) for cell in grid.cells}
+    finished = take_over(cells)
     _begin(folder, grid)
     results: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
     tell = warn_once()
-    for number, (method, seed) in enumerate(grid.cells, 1):
+    for number, ((method, seed), cell) in enumerate(cells.items(), 1):
         listeners = on_run(method, seed, number) if on_run is not None else (None, tell)
         _lanes(folder, grid, method, *listeners)
-        results[method][seed] = _done(
-            cell_folder(folder, method, seed), grid.config(method, seed), *listeners
-        )
+        result = finished.get((method, seed))
+        results[method][seed] = complete(*cell, *listeners) if result is None else result
     return results
 
 
@@ -174,19 +176,6 @@ def read_cells(folder: Path) -> list[tuple[str, int]]:
 def cell_folder(folder: Path, method: str, seed: int) -> Path:
     """Where one run of a comparison is."""
     return folder / "runs" / f"{check_folder_name(method, 'a method')}-{seed}"
-
-
-def _done(
-    path: Path, config: Config, on_round: OnRound | None, on_note: OnNote | None
-) -> RunResult:
-    if not (path / CONFIG).exists():
-        return run(config, path, on_round, on_note)
-    before = load_run(path)
-    if before.config != config:
-        raise RunFolderError(f"{path} holds a run with other settings", OTHER_FOLDER)
-    if before.status == "finished":
-        return before
-    return resume(path, on_round, on_note, config.ingredients)
 
 
 def _begin(folder: Path, grid: Grid) -> None:

@@ -20,12 +20,10 @@ from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import attempt
-from fedblocks.runs.run import check_same_data, check_untouched, hardware, last_state
-from fedblocks.runs.storage.behaviour import check_behaviour
-from fedblocks.runs.storage.constants import restore_constants
+from fedblocks.runs.run import check_untouched, hardware, last_state
+from fedblocks.runs.sameness import check_same_run
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
-from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.record import LANES, Note
 
 MOST = 512  # clients in one stack
@@ -161,10 +159,7 @@ def _open(stack: ExitStack, waiting: Waiting, ran_on: Mapping[str, object], coun
         folder = stack.enter_context(RunFolder.open(path))
         folder.claim()
         check_untouched(folder)
-        check_same_data(folder, prepared)
-        restore_constants(folder.path, prepared.experiment.methods)
-        check_frozen(folder, prepared.experiment)
-        check_behaviour(folder, prepared.experiment)
+        check_same_run(folder, prepared)
         state, more = last_state(folder, prepared)
         notes = [*notes, *more]
         folder.set_status("running")

@@ -30,8 +30,9 @@ from fedblocks.runs.loop import Left
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone, tell_once, warn_of
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.run import RUNS, run
+from fedblocks.runs.sameness import check_taken_over
 from fedblocks.runs.shelf import shared_data
-from fedblocks.runs.storage.folder import OTHER_FOLDER, write_atomically
+from fedblocks.runs.storage.folder import CONFIG, OTHER_FOLDER, write_atomically
 from fedblocks.runs.storage.links import refuse_links
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
 
@@ -94,10 +95,21 @@ def tune(
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
     search = Search(what, fixed, space, folder, on_trial, tell_once(on_note or warn_of))
-    left = trials - len(_ended_trials(study))
+    ended = _ended_trials(study)
+    left = trials - len(ended)
     with shared_data():
+        _check_taken_over(search, ended)
         _try_settings(_ask(optuna, study, search, left))
     return _choose_best(what, fixed, folder, _ended_trials(study))
+
+
+def _check_taken_over(search: Search, ended: Sequence[Trial]) -> None:
+    """Refuse to go on with other code than that of earlier trials; each was like the first."""
+    first = next((trial for trial in ended if trial.state == "complete"), None)
+    path = search.folder / f"trial-{first.number:03d}" if first is not None else None
+    if first is not None and path is not None and (path / CONFIG).exists():
+        changes = [*search.fixed, *(f"{name}={value}" for name, value in first.options.items())]
+        check_taken_over(path, _config(search.what, changes))
 
 
 def _check_examples(what: str, fixed: Sequence[str], space: Space) -> Config:

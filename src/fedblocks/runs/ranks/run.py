@@ -194,7 +194,7 @@ def _drop_later(folder: RunFolder | None, round: int) -> None:
 
 def _look_for_checkpoint(folder: RunFolder | None, run: RankRun, is_extended: bool) -> bool:
     from fedblocks.runs.extension import write_extension
-    from fedblocks.runs.run import check_same_data
+    from fedblocks.runs.sameness import check_same_data
     from fedblocks.runs.storage.behaviour import check_behaviour
     from fedblocks.runs.storage.constants import restore_constants
     from fedblocks.runs.storage.frozen import check_frozen

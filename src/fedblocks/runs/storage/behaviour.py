@@ -28,15 +28,13 @@ def check_behaviour(folder: RunFolder, experiment: Experiment) -> None:
     for group, before in recorded.items():
         method = experiment.methods.get(group)
         now = None if method is None else behaviour_of(experiment, group, before["client"])
-        wrong = "" if method is None or now is None else difference(before, now, method.net)
-        if wrong:
-            name = experiment.data.names[before["client"]]
+        if method is None or now is None:
+            continue
+        name = str(experiment.data.names[before["client"]])
+        if wrong := difference(before, now, method.net, name):
             whose = "" if group == ALL else f' of group "{group}"'
             raise UserError(
                 f"the net or the method{whose} is not the one that {folder.path} was started with: "
-                f'from the same start it gives another {_WHAT[wrong]} for client "{name}"',
+                f"{wrong}",
                 "bring the net and the method that the run was started with, or start a new run",
             )
-
-
-_WHAT = {"outputs": "output", "loss": "loss"}
