@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +16,10 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from, remark_on_rows
 from fedblocks.runs.curves import column_of, curves_of
-from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
+from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
+from fedblocks.runs.scored import remark_on_scored, remarks_on_means
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -30,15 +30,6 @@ from fedblocks.runs.storage.store import RunStore
 from fedblocks.runs.storage.summary import Summary, remark_on_metric
 from fedblocks.runs.tables import SummaryTable, TableRows, describe_run
 from fedblocks.runs.timing import warm_seconds
-
-
-@dataclass(frozen=True)
-class EvaluatedRound:
-    """One evaluation."""
-
-    round: int
-    # part -> view -> numbers, as `summarise` explains them
-    summaries: Mapping[str, Mapping[str, Summary]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +50,7 @@ class RunResult:
     best: EvaluatedRound | None
     notes: list[dict[str, Any]] = field(default_factory=list)
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; by which it is compared
+    remarks: list[str] = field(default_factory=list)  # on clients that the means are not over
 
     __repr__ = describe_run
 
@@ -91,7 +83,8 @@ class RunResult:
             rows = self._summary_rows(evaluated, main.name)
             few = remark_on_rows(folder.store.meta("clients"), part)
             refused = read_refusals(folder.store).text
-            return SummaryTable(numbers, rows, [few, remark_on_metric(numbers, main), refused])
+            remarks = [remark_on_metric(numbers, main), remark_on_scored(folder.store, asked)]
+            return SummaryTable(numbers, rows, [few, *remarks, refused])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
@@ -197,6 +190,7 @@ class RunResult:
             "last": _plain(self.last),
             "best_by_validation": _plain(self.best),
             "notes": self.notes,
+            "remarks": self.remarks,
         }
 
 
@@ -218,6 +212,7 @@ def result_of(folder: RunFolder) -> RunResult:
         "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
         "FROM rounds"
     )[0]
+    last, best = last_evaluated(store), store.best_round()
     return RunResult(
         folder=folder.path,
         config=stored_config(folder),
@@ -228,10 +223,11 @@ def result_of(folder: RunFolder) -> RunResult:
         lanes=int(store.meta(LANES) or 1),
         bytes_down=totals["d"] or 0,
         bytes_up=totals["u"] or 0,
-        last=_read_evaluation(store, last_evaluated(store)),
-        best=_read_evaluation(store, store.best_round()),
+        last=_read_evaluation(store, last),
+        best=_read_evaluation(store, best),
         notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
         metric=store.metric(),
+        remarks=remarks_on_means(store, last, best),
     )
 
 

@@ -13,6 +13,7 @@ from fedblocks.core.errors import UserError, error_of
 from fedblocks.core.full_disks import free_on, is_full
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run, stored_config
+from fedblocks.runs.scored import read_scored
 from fedblocks.runs.storage.folder import RunFolder, moved_error, place_of
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
@@ -105,11 +106,13 @@ class _Reported:
 
 def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
     means = store.rows(
-        "SELECT part, accuracy FROM means WHERE round = ? AND view = 'personal'", row["round"]
+        "SELECT part, accuracy, clients FROM means WHERE round = ? AND view = 'personal'",
+        row["round"],
     )
     refused = store.rows(
         "SELECT COUNT(DISTINCT client) AS n FROM refusals WHERE round = ?", row["round"]
     )[0]["n"]
+    scored, population = read_scored(store, row["round"])
     return RoundDone(
         round=row["round"],
         rounds=rounds,
@@ -120,4 +123,7 @@ def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
         refused=refused,
         scores={mean["part"]: mean["accuracy"] for mean in means},
         metric=store.metric(),
+        counted={mean["part"]: mean["clients"] for mean in means},
+        scored=scored,
+        population=population,
     )
