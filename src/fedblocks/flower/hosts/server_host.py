@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.expiry import CertificateWatch
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.key_watch import KeyWatch, check_server
@@ -44,10 +45,12 @@ def host_server(folder: Path, tell: Tell) -> None:
         try:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
+            certificate = CertificateWatch(folder, tell)
             host = running.start_server(processes, folder, tell)
             at = f"{host.address}:{host.port}"
             tell(f"ready: {count_of(len(host.clients), 'machine')} with a key may connect to {at}")
             while True:
+                certificate.look()
                 keys.follow(processes)
                 running.look_after(processes, folder, tell)
                 time.sleep(TEND)
