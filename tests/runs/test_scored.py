@@ -9,6 +9,7 @@ import pytest
 
 import fedblocks as fb
 from fedblocks.config.model import Config
+from fedblocks.runs.grids.tune import Trial, _rank
 from fedblocks.runs.run import run
 from fedblocks.runs.scored import remark_on_best
 from fedblocks.runs.storage.folder import RunFolder
@@ -102,3 +103,20 @@ def test_a_mean_over_fewer_clients_counts_neither_as_better_nor_as_no_better() -
 def test_a_mean_over_more_clients_is_the_new_measure() -> None:
     listener, said = looked_at((0.9, 2), (0.8, 2), (0.5, 3))
     assert (listener.best, listener.waited, said) == (0.5, 0, [])
+
+
+def test_a_client_that_was_refused_in_the_reference_is_not_compared(
+    small: Table, tmp_path: Path
+) -> None:
+    whole = run(Config.of({**small, "rounds": 1}), tmp_path / "whole")
+    small |= {"rounds": 1, "faults": {"corrupt": 1.0, "clients": [1]}}
+    reference = run(Config.of(small), tmp_path / "reference")
+    ours, theirs = whole.scores(), reference.scores()
+    assert 1 in ours and 1 not in theirs
+    share = sum(ours[c] < theirs[c] for c in theirs) / len(theirs)
+    assert whole.summary(reference=reference)["share_below_reference"] == share
+
+
+def test_a_search_prefers_settings_under_which_no_client_is_refused() -> None:
+    trials = [Trial(0, "complete", 0.9, {}, clients=3), Trial(1, "complete", 0.7, {}, clients=4)]
+    assert max(trials, key=_rank).number == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedblocks.runs.curves import column_of, curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
-from fedblocks.runs.scored import remark_on_scored, remarks_on_means
+from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -76,7 +77,7 @@ class RunResult:
         """
         with RunFolder.open(self.folder) as folder:
             asked = evaluated_round(folder.store, round, part, view)
-            below = reference.scores(metric, part, view) if reference is not None else None
+            below = None if reference is None else _reference_of(reference, metric, part, view)
             numbers = folder.store.summary(asked, part, view, below, metric)
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
@@ -287,6 +288,12 @@ def _read_evaluation(
             if numbers["examples"]:  # somebody has labels in that part
                 summaries.setdefault(part, {})[view] = numbers
     return EvaluatedRound(round, summaries)
+
+
+def _reference_of(run: RunResult, metric: str | None, part: Part, view: str) -> dict[int, float]:
+    with RunFolder.open(run.folder) as folder:
+        refused = unscored_clients(folder.store, evaluated_round(folder.store, None, part, view))
+    return {**dict.fromkeys(refused, math.nan), **run.scores(metric, part, view)}
 
 
 def _plain(evaluated: EvaluatedRound | None) -> dict[str, Any] | None:

@@ -81,6 +81,12 @@ def read_scored(store: RunStore, round: int) -> tuple[int, int]:
     return scored, int(store.meta(POPULATION) or 0)
 
 
+def unscored_clients(store: RunStore, round: int) -> set[int]:
+    """The clients of which something was refused, or failed, in a round."""
+    rows = store.rows("SELECT DISTINCT client FROM refusals WHERE round = ?", round)
+    return {row["client"] for row in rows}
+
+
 def scored_text(scored: int, population: int) -> str:
     """Such as `1 of 2 scored`; nothing where all were, or nobody knows."""
     return f"{scored} of {population} scored" if 0 < scored < population else ""
