@@ -21,6 +21,7 @@ from fedblocks.flower.server.jobs import (
     unfinished_jobs,
     update_job,
 )
+from fedblocks.runs.result import stored_config
 from fedblocks.runs.storage.folder import RunFolder
 
 Tell = Callable[[str], None]
@@ -140,6 +141,24 @@ def _refuse_strangers(host: ServerHost, server: Path, clients: list[int]) -> Non
         )
 
 
+def _check_newcomers(folder: RunFolder, clients: list[int], tell: Tell) -> None:
+    """Refuse numbers that the run does not have, and tell of clients that are not new to it."""
+    population = stored_config(folder).data.clients
+    if population is not None and max(clients) >= population:
+        raise UserError(
+            f"client {max(clients)} is none of this run, whose configuration says clients = "
+            f"{population}: they are 0 to {population - 1}",
+            "a newcomer has a number that `clients` counted when the run began",
+        )
+    rows = folder.store.rows("SELECT DISTINCT client FROM traffic WHERE direction = 'up'")
+    trained = {row["client"] for row in rows}
+    for client in sorted(trained & {*clients}):
+        tell(
+            f"client {client} took part in this run and has a model of its own; it is given "
+            f"another one, as to a newcomer, beside that"
+        )
+
+
 def adapt(
     server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float
 ) -> None:
@@ -152,6 +171,7 @@ def adapt(
     with RunFolder.open(path) as folder:
         if folder.store.last_round() is None:
             raise RunFolderError(f"{path} has no rounds yet", "train first")
+        _check_newcomers(folder, clients, tell)
         notes = folder.store.rows("SELECT rowid FROM notes")
         before = max((row["rowid"] for row in notes), default=0)
     job = job_for(

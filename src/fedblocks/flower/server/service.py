@@ -23,7 +23,7 @@ from fedblocks.flower.server.recording import add_metrics, record_of, rows_of
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
-from fedblocks.flower.server.watching import EXIT_CODE
+from fedblocks.flower.server.watching import note_failure
 from fedblocks.flower.wire.messages import Part
 from fedblocks.flower.wire.run_spec import shape_of
 from fedblocks.flower.wire.sampling_check import check_sampling
@@ -75,9 +75,7 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
             if is_stopped():
                 folder.set_status("interrupted")
             else:
-                folder.store.note(f"stopped: {error}", "warning")
-                code = getattr(error, "exit_code", UserError.exit_code)
-                folder.store.set_meta(EXIT_CODE, str(code))
+                note_failure(folder.store, error)
                 folder.set_status("failed")
         raise
     folder.set_status("finished")
