@@ -50,7 +50,7 @@ def test_whoever_watches_a_run_fails_as_the_run_did(cause: UserError, path: Path
     with pytest.raises(type(cause), match=cause.message) as caught:
         watch(path, lambda done: None, lambda note: None, lambda: None, "fedblocks federation ...")
     assert caught.value.exit_code == cause.exit_code
-    assert caught.value.fix == "correct that, then: fedblocks federation ..."
+    assert caught.value.fix == f"{cause.fix or 'correct that'}; then: fedblocks federation ..."
 
 
 @each_cause

@@ -9,7 +9,8 @@ import pytest
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server import registry as module
-from fedblocks.flower.server.registry import Registry, name_clients
+from fedblocks.flower.server.naming import name_clients
+from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.wire.admission import Member
 
 

@@ -44,6 +44,8 @@ def test_the_gist_of_a_round_is_that_of_its_record() -> None:
         bytes_up=250_000,
         refused=2,
         scores={"test": (1 + 0.25) / 2, "validation": 0.3},
+        counted={"test": 2, "validation": 1},
+        scored=1,  # on validation data, fewer than on test data
     )
     assert done.line() == (
         "round 3/7  5 clients  test 62.5%  validation 30.0%  1.75 MB  1.23 s  2 refused"

@@ -72,6 +72,7 @@ def sparkline(values: list[float], most: int = 20) -> str:
 def _brief(done: RoundDone) -> str:
     parts = [
         *done.results(),
+        *done.remarks(),
         count_of(done.clients, "client"),
         f"{(done.bytes_down + done.bytes_up) / 1e6:.2f} MB",
     ]

@@ -164,12 +164,13 @@ def _both(first: OnRound, second: OnRound) -> OnRound:
 
 
 def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
-    """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
+    """Show how a run ended: as tables or JSON, and warnings if updates were refused or
+    clients not scored."""
     _show_numbers(result, reference, as_json)
     refused = result.refused()
-    if refused.text:
-        text = clean(_refusal_text(result, refused))
-        console(sys.stderr).print(f"warning: {text}", soft_wrap=True)
+    warnings = [*result.remarks, *([_refusal_text(result, refused)] if refused.text else [])]
+    for text in warnings:
+        console(sys.stderr).print(f"warning: {clean(text)}", soft_wrap=True)
 
 
 def _refusal_text(result: RunResult, refused: Refused) -> str:

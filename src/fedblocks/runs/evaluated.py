@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.runs.clients import remark_on_rows
 from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.store import RunStore
+from fedblocks.runs.storage.summary import Summary
 
 SHOWN = 8  # rounds that are listed
+
+
+@dataclass(frozen=True)
+class EvaluatedRound:
+    """One evaluation."""
+
+    round: int
+    # part -> view -> numbers, as `summarise` explains them
+    summaries: Mapping[str, Mapping[str, Summary]]
 
 
 def last_evaluated(store: RunStore) -> int | None:

@@ -25,6 +25,7 @@ from fedblocks.runs.patience import patience_of
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
 from fedblocks.runs.sampling import TRACE
+from fedblocks.runs.scored import POPULATION
 from fedblocks.runs.stopping import EarlyStopping, Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.behaviour import behaviour_facts
@@ -134,6 +135,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
         KEY: MainMetric.of(prepared.experiment.data.task).text(),
         "engine": prepared.engine.name,
         "clients": clients_text(prepared.experiment.data),
+        POPULATION: str(len(prepared.clients)),
         **behaviour_facts(store, prepared.experiment),
     }
     if trace := prepared.sampling.content_hash:
@@ -215,7 +217,8 @@ def _tell_of_lane(lane: Lane, record: RoundRecord, tell: OnNote) -> None:
 
 def _done(lane: Lane, record: RoundRecord) -> RoundDone:
     metric = MainMetric.of(lane.prepared.experiment.data.task)
-    return RoundDone.of(record, lane.prepared.config.rounds, metric)
+    own = lane.prepared
+    return RoundDone.of(record, own.config.rounds, metric, len(own.clients))
 
 
 def _end_here(lane: Lane, reason: StopRun, tell: OnNote) -> None:

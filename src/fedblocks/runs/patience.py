@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError
@@ -32,14 +33,16 @@ def patience_of(config: Config, store: RunStore, round: int, tell: OnNote) -> Ea
 
     patience.tell = tell_and_note
     means = (
-        "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' AND round > ? "
-        "AND round <= ? ORDER BY round"
+        "SELECT round, accuracy, clients FROM means WHERE part = ? AND view = 'personal' "
+        "AND round > ? AND round <= ? ORDER BY round"
     )
     metric = store.metric()
     with suppress(StopRun):
         for row in store.rows(means, chosen.part, int(store.meta(SINCE) or 0), round):
             scores: dict[str, float] = {chosen.part: row["accuracy"]}
-            patience(RoundDone(row["round"], config.rounds, 0, 0.0, 0, 0, 0, scores, metric=metric))
+            counted = {chosen.part: row["clients"]}
+            done = RoundDone(row["round"], config.rounds, 0, 0.0, 0, 0, 0, scores, metric=metric)
+            patience(replace(done, counted=counted))
     return patience
 
 

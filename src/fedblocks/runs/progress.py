@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fedblocks.core.errors import count_of
+from fedblocks.runs.scored import count_scored, scored_text
 from fedblocks.runs.storage.main_metric import MainMetric, score_of
 from fedblocks.runs.storage.record import Note, RoundRecord
 
@@ -66,11 +67,15 @@ class RoundDone:
     scores: dict[str, float]
     losses: dict[str, float] = field(default_factory=dict)  # the same of their losses
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen
+    counted: dict[str, int] = field(default_factory=dict)  # part -> clients in its mean of `scores`
+    scored: int = 0  # clients that have scores, if any has
+    population: int = 0  # clients that would have them if all were scored; 0: nobody knows
 
     @staticmethod
-    def of(record: RoundRecord, rounds: int, metric: MainMetric) -> RoundDone:
+    def of(record: RoundRecord, rounds: int, metric: MainMetric, population: int = 0) -> RoundDone:
         """The gist of a record."""
         rows = [m._asdict() for m in record.metrics if m.view == "personal"]
+        scores = [(row["part"], score_of(row)) for row in rows]
         return RoundDone(
             round=record.round,
             rounds=rounds,
@@ -79,9 +84,12 @@ class RoundDone:
             bytes_down=record.sent("down"),
             bytes_up=record.sent("up"),
             refused=len({refusal.client for refusal in record.refusals}),
-            scores=_means([(row["part"], score_of(row)) for row in rows]),
+            scores=_means(scores),
             losses=_means([(row["part"], row["loss"]) for row in rows]),
             metric=metric,
+            counted={part: len(own) for part, own in _by_part(scores).items()},
+            scored=count_scored(record.metrics),
+            population=population,
         )
 
     def results(self) -> list[str]:
@@ -89,10 +97,14 @@ class RoundDone:
         name = "" if self.metric.name == "accuracy" else f"{self.metric.name} "
         return [f"{part} {name}{self.metric.show(mean)}" for part, mean in self.scores.items()]
 
+    def remarks(self) -> list[str]:
+        """Such as `1 of 2 scored`, where the results are not over all clients."""
+        return [text for text in [scored_text(self.scored, self.population)] if text]
+
     def line(self) -> str:
         """One line for a log."""
         parts = [f"round {self.round}/{self.rounds}", count_of(self.clients, "client")]
-        parts += self.results()
+        parts += [*self.results(), *self.remarks()]
         parts += [f"{(self.bytes_down + self.bytes_up) / 1e6:.2f} MB", f"{self.seconds:.2f} s"]
         return "  ".join(parts + ([f"{self.refused} refused"] if self.refused else []))
 
@@ -112,8 +124,12 @@ def print_too(on_round: OnRound | None) -> OnRound:
 
 
 def _means(values: Sequence[tuple[str, float | None]]) -> dict[str, float]:
+    return {part: sum(own) / len(own) for part, own in _by_part(values).items()}
+
+
+def _by_part(values: Sequence[tuple[str, float | None]]) -> dict[str, list[float]]:
     by_part: dict[str, list[float]] = {}
     for part, value in values:
         if value is not None and not math.isnan(value):
             by_part.setdefault(part, []).append(value)
-    return {part: sum(own) / len(own) for part, own in by_part.items()}
+    return by_part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +17,10 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from, remark_on_rows
 from fedblocks.runs.curves import column_of, curves_of
-from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
+from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
+from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -30,15 +31,6 @@ from fedblocks.runs.storage.store import RunStore
 from fedblocks.runs.storage.summary import Summary, remark_on_metric
 from fedblocks.runs.tables import SummaryTable, TableRows, describe_run
 from fedblocks.runs.timing import warm_seconds
-
-
-@dataclass(frozen=True)
-class EvaluatedRound:
-    """One evaluation."""
-
-    round: int
-    # part -> view -> numbers, as `summarise` explains them
-    summaries: Mapping[str, Mapping[str, Summary]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +51,7 @@ class RunResult:
     best: EvaluatedRound | None
     notes: list[dict[str, Any]] = field(default_factory=list)
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; by which it is compared
+    remarks: list[str] = field(default_factory=list)  # on clients that the means are not over
 
     __repr__ = describe_run
 
@@ -84,14 +77,15 @@ class RunResult:
         """
         with RunFolder.open(self.folder) as folder:
             asked = evaluated_round(folder.store, round, part, view)
-            below = reference.scores(metric, part, view) if reference is not None else None
+            below = None if reference is None else _reference_of(reference, metric, part, view)
             numbers = folder.store.summary(asked, part, view, below, metric)
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
             rows = self._summary_rows(evaluated, main.name)
             few = remark_on_rows(folder.store.meta("clients"), part)
             refused = read_refusals(folder.store).text
-            return SummaryTable(numbers, rows, [few, remark_on_metric(numbers, main), refused])
+            remarks = [remark_on_metric(numbers, main), remark_on_scored(folder.store, asked)]
+            return SummaryTable(numbers, rows, [few, *remarks, refused])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
@@ -197,6 +191,7 @@ class RunResult:
             "last": _plain(self.last),
             "best_by_validation": _plain(self.best),
             "notes": self.notes,
+            "remarks": self.remarks,
         }
 
 
@@ -218,6 +213,7 @@ def result_of(folder: RunFolder) -> RunResult:
         "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
         "FROM rounds"
     )[0]
+    last, best = last_evaluated(store), store.best_round()
     return RunResult(
         folder=folder.path,
         config=stored_config(folder),
@@ -228,10 +224,11 @@ def result_of(folder: RunFolder) -> RunResult:
         lanes=int(store.meta(LANES) or 1),
         bytes_down=totals["d"] or 0,
         bytes_up=totals["u"] or 0,
-        last=_read_evaluation(store, last_evaluated(store)),
-        best=_read_evaluation(store, store.best_round()),
+        last=_read_evaluation(store, last),
+        best=_read_evaluation(store, best),
         notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
         metric=store.metric(),
+        remarks=remarks_on_means(store, last, best),
     )
 
 
@@ -291,6 +288,12 @@ def _read_evaluation(
             if numbers["examples"]:  # somebody has labels in that part
                 summaries.setdefault(part, {})[view] = numbers
     return EvaluatedRound(round, summaries)
+
+
+def _reference_of(run: RunResult, metric: str | None, part: Part, view: str) -> dict[int, float]:
+    with RunFolder.open(run.folder) as folder:
+        refused = unscored_clients(folder.store, evaluated_round(folder.store, None, part, view))
+    return {**dict.fromkeys(refused, math.nan), **run.scores(metric, part, view)}
 
 
 def _plain(evaluated: EvaluatedRound | None) -> dict[str, Any] | None:

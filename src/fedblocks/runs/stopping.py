@@ -23,7 +23,8 @@ class StopRun(Exception):
 @dataclass
 class EarlyStopping:
     """A listener, `on_round=EarlyStopping(5)`: ends a run whose main metric did not get better in
-    so many evaluations; models are judged on validation data, never on test data.
+    so many evaluations; models are judged on validation data, never on test data. Means over fewer
+    clients than before are not comparable and do not count; one over more is the new measure.
     """
 
     patience: int  # evaluations without a better one
@@ -31,8 +32,10 @@ class EarlyStopping:
     part: Literal["validation", "train"] = "validation"
     best: float = field(default=-math.inf, init=False)  # the higher the better
     waited: int = field(default=0, init=False)
+    counted: int = field(default=0, init=False)  # the most clients in a mean so far
     tell: OnNote = field(default_factory=lambda: warn_of, init=False, repr=False)
     has_told: bool = field(default=False, init=False, repr=False)
+    has_told_of_fewer: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -51,6 +54,13 @@ class EarlyStopping:
         if self.part not in done.scores:
             self._tell_of_undefined(done)
             return
+        counted = done.counted.get(self.part, 0)
+        if counted < self.counted:
+            self._tell_of_fewer(done, counted)
+            return
+        if counted > self.counted:
+            self.best = -math.inf
+        self.counted = counted
         height = done.metric.sign * done.scores[self.part]
         better = height > self.best + self.least
         self.waited = 0 if better else self.waited + 1
@@ -64,8 +74,18 @@ class EarlyStopping:
         if self.part in done.losses and not self.has_told:
             self.has_told = True
             what = f"{self.part} {done.metric.name} is undefined (NaN) for every client"
-            text = f"{what} after round {done.round}: such rounds do not count for early stopping"
-            self.tell(Note(text, "warning"))
+            self._tell_of_uncounted(what, done)
+
+    def _tell_of_fewer(self, done: RoundDone, counted: int) -> None:
+        """Say once that a round is not compared with those before."""
+        if not self.has_told_of_fewer:
+            self.has_told_of_fewer = True
+            what = f"{counted} of {self.counted} clients that were scored before have a score"
+            self._tell_of_uncounted(what, done)
+
+    def _tell_of_uncounted(self, what: str, done: RoundDone) -> None:
+        text = f"{what} after round {done.round}: such rounds do not count for early stopping"
+        self.tell(Note(text, "warning"))
 
 
 class Stop:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedblocks.core.checks import OptionError
-from fedblocks.core.errors import CheckpointError, DataError, NetError, RunFolderError
+from fedblocks.core.errors import CheckpointError, DataError, NetError, RunFolderError, UserError
 from fedblocks.core.full_disks import FULL
+from fedblocks.flower.hosts.folders import SettingsError
 
 
 def excuse_for(error: Exception) -> str:
@@ -24,6 +25,10 @@ def excuse_for(error: Exception) -> str:
             return "what it kept cannot be read; its log says why"
         case DataError():
             return "its data cannot be used; its log says why"
+        case SettingsError():
+            return "its settings cannot be used; its log says why"
+        case UserError():
+            return "it cannot do what it was asked; its log says why"
         case _:
             return f"it failed ({type(error).__name__}); its log says why"
 

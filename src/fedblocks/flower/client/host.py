@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.full_disks import free_on, is_full
+from fedblocks.flower.client.lock import IN_USE, InUseError, refuse_held
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ClientHost
@@ -40,6 +42,7 @@ def host_client(folder: Path, tell: Tell) -> None:
     folder = folder.resolve()
     host = ClientHost.read(folder)
     check_client(folder)
+    refuse_held(folder)
     with ended_politely(), ProcessGroup(folder / "logs", {}) as processes:
         try:
             tell(f"starting; the server is {host.server}")
@@ -61,7 +64,14 @@ def check_client(folder: Path) -> None:
 def watch_client(processes: ProcessGroup, folder: Path, tell: Tell) -> None:
     """Report news of the process, each once, and keep it alive; raise what it cannot go on from."""
     last: Standing | None = None
+    was_full = False
     while True:
+        if (now_full := is_full(folder)) and not was_full:
+            what = f"the disk of {folder} is full ({free_on(folder)})"
+            tell(f"warning: {what}: this client cannot take part in a round; make room")
+        was_full = now_full
+        if processes.running[NAME].poll() == IN_USE:
+            raise InUseError(folder)
         news = Standing.read(folder)
         if news is not None and news.process == processes.running[NAME].pid and news != last:
             if news.state == "failed":

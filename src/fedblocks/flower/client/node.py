@@ -7,13 +7,12 @@ the specification of its run; `client.toml` decides whether the clients take par
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,14 +29,14 @@ from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError, count_of, nearest
 from fedblocks.core.small_files import need_content
 from fedblocks.engines.devices import find_device
-from fedblocks.flower.client import app, prepare
+from fedblocks.flower.client import app, prepare, side
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.fleet import Fleet, RunOverError, ends
+from fedblocks.flower.client.lock import IN_USE, InUseError, alone
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
-from fedblocks.flower.keys.private_files import SECRET
 from fedblocks.flower.wire.messages import Malformed, TooLargeError
 from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
@@ -66,9 +65,11 @@ class Node:
         # Flower's number of this node, at first that of an earlier time
         self.number = before.node if before and not self.host.insecure else None
         self._said: set[str] = set()
+        self._shown: set[str] = set()
 
     def run(self) -> None:
         """Connect, answer, and connect again, until somebody ends this process."""
+        logging.getLogger(side.__name__).addHandler(Trouble(self.show_trouble))
         heart = HeartbeatSender(self._beat)
         try:
             while True:
@@ -121,6 +122,15 @@ class Node:
             whole.write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
+    def show_trouble(self, text: str) -> None:
+        """Show what went wrong on the terminal of whoever started this client, each text once."""
+        text = readable(text, LOGGED)
+        if text not in self._shown:
+            news = Standing("connected", text, "", self.number, os.getpid(), self.holds)
+            with suppress(OSError):  # that the disk is full, the host sees by itself
+                news.write(self.folder)
+        self._shown.add(text)
+
     def _warn_once(self, text: str) -> None:
         text = readable(text, LOGGED)
         if text not in self._said:
@@ -167,6 +177,7 @@ class Node:
         # whatever went wrong: the server is told, and the process lives on
         except Exception as error:
             log.exception("a message of run %d could not be answered", message.metadata.run_id)
+            self.show_trouble(f"a message could not be answered: {error}")
             failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error))
             return Message(failure, reply_to=message)
 
@@ -193,6 +204,7 @@ class Node:
         except (Malformed, UserError) as error:
             detail = f" ({error.__cause__})" if error.__cause__ else ""  # for this log alone
             self._warn_once(f"this client cannot take part: {error}{detail}")
+            self.show_trouble(f"this client cannot take part: {error}")
             raise
 
 
@@ -229,19 +241,15 @@ def check(folder: Path) -> str:
     return f"client {', '.join(map(str, host.clients))}: {count_of(rows, 'example')}, kept here"
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that no other process answers for the same clients."""
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, SECRET)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = f"another process already works for {folder}"
-            raise UserError(message, "end that one first, or use another folder") from error
-        yield
-    finally:
-        os.close(lock)
+class Trouble(logging.Handler):
+    """Hands on what clients say while they work."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
 
 
 class Lines(logging.Formatter):
@@ -264,6 +272,9 @@ def main(folder: Path) -> int:
             Node(folder, check(folder)).run()
     except KeyboardInterrupt:
         return 0
+    except InUseError as error:  # what lies in the folder is the other's
+        log.error("%s; %s", error.message, error.fix)
+        return IN_USE
     except UserError as error:
         log.error("%s; %s", error.message, error.fix)
         Standing("failed", error.message, error.fix, number, os.getpid()).write(folder)

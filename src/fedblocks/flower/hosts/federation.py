@@ -29,7 +29,7 @@ from fedblocks.flower.wire.sampling_check import check_sampling
 from fedblocks.runs.build import prepare
 from fedblocks.runs.engine_choice import device_of
 from fedblocks.runs.progress import OnNote, OnRound
-from fedblocks.runs.result import RunResult, config_of
+from fedblocks.runs.result import RunResult, config_of, result_of
 from fedblocks.runs.run import free_folder
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.environment import environment
@@ -213,6 +213,10 @@ def go_on(
     host = ServerHost.read(server)
     running.refuse_going_on(server, str(path))
     after = check_run(path)
+    with RunFolder.open(path) as folder:
+        if folder.status == "finished":
+            on_note(Note(f"{path} was finished already; it is as it was"))
+            return result_of(folder)
     try:
         running.enrol(host, server, lambda text: on_note(Note(text)))
         job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name

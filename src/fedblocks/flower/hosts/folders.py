@@ -37,6 +37,10 @@ Name = Annotated[str, StringConstraints(pattern=NAME)]
 Host = TypeVar("Host", bound="_Host")
 
 
+class SettingsError(UserError):
+    """The file with the settings of a machine cannot be used."""
+
+
 class _Host(BaseModel):
     """The configuration of a folder."""
 
@@ -50,15 +54,15 @@ class _Host(BaseModel):
         try:
             return cls.model_validate(parse_toml(content.decode("utf-8")))
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}: this is not UTF-8 text", "save it as UTF-8") from error
+            raise SettingsError(f"{path}: this is not UTF-8 text", "save it as UTF-8") from error
         except tomllib.TOMLDecodeError as error:
             place, fix = place_of_mistake(path, error), fix_of_mistake(error)
-            raise UserError(f"{place}: this is not TOML: {error}", fix) from error
+            raise SettingsError(f"{place}: this is not TOML: {error}", fix) from error
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "settings"
             message = str(first["msg"]).removeprefix("Value error, ")
-            raise UserError(f"{path}: {place}: {message}", "see docs/deploy.md") from error
+            raise SettingsError(f"{path}: {place}: {message}", "see docs/deploy.md") from error
 
     @classmethod
     def file(cls) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder, write_private
+from fedblocks.flower.keys.private_files import OTHERS, open_own, private_folder, write_private
 
 # in the environment of every process of a group, and of all that these start
 MARK = "FEDBLOCKS_PROCESS_GROUP"
@@ -47,7 +47,7 @@ class ProcessGroup:
         private_folder(self.logs)
         self.commands[name] = (list(command), more)
         environment = {**os.environ, **self.environment, **more, MARK: self.mark}
-        descriptor = os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET)
+        descriptor = open_own(self.log(name), os.O_WRONLY | os.O_APPEND)
         with open(descriptor, "ab") as log:
             self.running[name] = subprocess.Popen(
                 command,

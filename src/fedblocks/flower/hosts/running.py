@@ -11,6 +11,7 @@ from typing import Any
 
 from fedblocks.core.errors import RunFolderError, UserError, count_of
 from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.expiry import SAID, expiry_error
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
@@ -153,6 +154,8 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     try:
         yield control
     except ConnectError as error:
+        if SAID in str(error):
+            raise expiry_error(folder) from error
         message = f"the server of {folder} is not running: nothing answers at {address}"
         raise NotRunningError(message, f"start it: fedblocks federation server {folder}") from error
     except (HTTPError, ValueError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError, count_of, error_of
 from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.expiry import CertificateWatch
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.key_watch import KeyWatch, check_server
@@ -20,6 +21,7 @@ from fedblocks.flower.server.jobs import (
     unfinished_jobs,
     update_job,
 )
+from fedblocks.runs.result import stored_config
 from fedblocks.runs.storage.folder import RunFolder
 
 Tell = Callable[[str], None]
@@ -44,10 +46,12 @@ def host_server(folder: Path, tell: Tell) -> None:
         try:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
+            certificate = CertificateWatch(folder, tell)
             host = running.start_server(processes, folder, tell)
             at = f"{host.address}:{host.port}"
             tell(f"ready: {count_of(len(host.clients), 'machine')} with a key may connect to {at}")
             while True:
+                certificate.look()
                 keys.follow(processes)
                 running.look_after(processes, folder, tell)
                 time.sleep(TEND)
@@ -137,6 +141,24 @@ def _refuse_strangers(host: ServerHost, server: Path, clients: list[int]) -> Non
         )
 
 
+def _check_newcomers(folder: RunFolder, clients: list[int], tell: Tell) -> None:
+    """Refuse numbers that the run does not have, and tell of clients that are not new to it."""
+    population = stored_config(folder).data.clients
+    if population is not None and max(clients) >= population:
+        raise UserError(
+            f"client {max(clients)} is none of this run, whose configuration says clients = "
+            f"{population}: they are 0 to {population - 1}",
+            "a newcomer has a number that `clients` counted when the run began",
+        )
+    rows = folder.store.rows("SELECT DISTINCT client FROM traffic WHERE direction = 'up'")
+    trained = {row["client"] for row in rows}
+    for client in sorted(trained & {*clients}):
+        tell(
+            f"client {client} took part in this run and has a model of its own; it is given "
+            f"another one, as to a newcomer, beside that"
+        )
+
+
 def adapt(
     server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float
 ) -> None:
@@ -149,6 +171,7 @@ def adapt(
     with RunFolder.open(path) as folder:
         if folder.store.last_round() is None:
             raise RunFolderError(f"{path} has no rounds yet", "train first")
+        _check_newcomers(folder, clients, tell)
         notes = folder.store.rows("SELECT rowid FROM notes")
         before = max((row["rowid"] for row in notes), default=0)
     job = job_for(

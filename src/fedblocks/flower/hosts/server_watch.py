@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedblocks.flower.hosts import launch
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.expiry import ExpiredError
 from fedblocks.flower.hosts.folders import ServerHost
 
 LOOK = 10.0  # seconds between two looks
@@ -35,5 +37,14 @@ class ServerWatch:
             return
         self._misses += 1
         if self._misses == MISSES:
-            start = f"fedblocks federation server {self.folder}"
-            self.tell(f"the server does not answer; the run goes on when it is started: {start}")
+            self.tell(self._reason())
+
+    def _reason(self) -> str:
+        try:
+            running.check_running(self.folder)
+        except ExpiredError as error:
+            return f"{error.message}; the run goes on then; {error.fix}"
+        except UserError:
+            pass
+        start = f"fedblocks federation server {self.folder}"
+        return f"the server does not answer; the run goes on when it is started: {start}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.expiry import ExpiredError
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.keys.shared_keys import read_shared
 from fedblocks.flower.server.jobs import JobRecord, all_jobs
@@ -28,6 +29,9 @@ def status_of(folder: Path) -> list[Row]:
     except running.NotRunningError as error:
         nodes = []
         standing = f"not running; {error.fix}"
+    except ExpiredError as error:
+        nodes = []
+        standing = f"running, but {error.message}; {error.fix}"
     own: Row = {"what": "federation", "name": host.federation, "status": standing}
     return [own, *certificates, *nodes, *_jobs(all_jobs(folder))]
 

@@ -69,9 +69,10 @@ def load_signer(folder: Path, path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         signer = serialization.load_pem_private_key(content, None)
     except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{path} is not a private key", "name the authority's ca.key by --ca-key"
-        ) from error
+        what = "is not a private key"
+        if b"PRIVATE KEY" in content:
+            what = "is a private key of another kind, such as a client's: not the authority's"
+        raise UserError(f"{path} {what}", "name the authority's ca.key by --ca-key") from error
     known = load_authority(folder / "ca.crt", aged=True).public_key()
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != known:
         message = (
@@ -139,8 +140,19 @@ def _warnings(folder: Path, authority: x509.Certificate, server: x509.Certificat
 
 def term_of(certificate: x509.Certificate) -> str:
     """Say until when a certificate is valid, and whether it is time to renew it."""
-    advice = ", renew it" if _ends_soon(certificate) else ""
-    return f"good until {certificate.not_valid_after_utc:%Y-%m-%d}{advice}"
+    if has_expired(certificate):
+        when = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        return f"has expired ({when}): renew it and restart the server"
+    return f"{end_of(certificate)}{', renew it' if _ends_soon(certificate) else ''}"
+
+
+def end_of(certificate: x509.Certificate) -> str:
+    """Say until when a certificate is valid."""
+    return f"good until {certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+def has_expired(certificate: x509.Certificate) -> bool:
+    return datetime.now(UTC) > certificate.not_valid_after_utc
 
 
 def _ends_soon(certificate: x509.Certificate) -> bool:

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.full_disks import write_error
 from fedblocks.core.small_files import need_content
+from fedblocks.core.special_files import special_kind
 
 FOLDER, SECRET, PUBLIC = 0o700, 0o600, 0o644
 OTHERS = 0o077  # the bits that let a group, or everybody, in
@@ -33,6 +35,21 @@ def write_private(path: Path, content: bytes, mode: int = SECRET) -> None:
         os.fchmod(descriptor, mode)
         os.fsync(descriptor)
     os.replace(draft, path)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file of ours for writing, which is made if it is missing; refuse what is no plain
+    file: a named pipe would keep us waiting for a reader.
+    """
+    if kind := "a folder" if path.is_dir() else special_kind(path):
+        raise UserError(f"{path} is {kind}, and a file is to be written there", "move it away")
+    try:
+        # without waiting: another thing may be there by now
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NONBLOCK, SECRET)
+    except OSError as error:
+        raise write_error(path, error) from error
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def read_secret(path: Path, fix: str) -> bytes:
@@ -64,7 +81,7 @@ def refuse_filled(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder's lock while it is changed; the system drops it when the process ends."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, SECRET)
+    descriptor = open_own(folder / ".lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -77,7 +94,7 @@ def hold_server_folder(folder: Path) -> Iterator[None]:
     """Hold a server's folder for this process, which writes its number there; refuse one that
     another process holds. The system lets it go when the process ends, however it does.
     """
-    descriptor = os.open(folder / "server.pid", os.O_RDWR | os.O_CREAT, SECRET)
+    descriptor = open_own(folder / "server.pid", os.O_RDWR)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,8 +21,7 @@ def renew(
         lines = _renew_authority(server, ca_key, host.federation, new_key) if authority else []
         pki.make_server(server, [host.address, *checks.names_of(old), *more], ca_key, years)
         new = checks.load_certificate(server / "server.crt")
-    before = checks.term_of(old).removesuffix(", renew it")
-    lines.append(f"server.crt was {before}, and is {checks.term_of(new)} now")
+    lines.append(f"server.crt was {checks.end_of(old)}, and is {checks.term_of(new)} now")
     lines.append(f"it is for {', '.join(checks.names_of(new))}")
     return [*lines, f"restart the server to use it: fedblocks federation server {server}"]
 

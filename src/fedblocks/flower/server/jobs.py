@@ -19,6 +19,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.full_disks import FULL, write_error, writing
 from fedblocks.core.small_files import read_small
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.private_files import open_own
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.storage.folder import write_atomically
 
@@ -160,7 +161,7 @@ def is_worked_on(server: Path, name: str) -> bool:
 @contextmanager
 def _locked(path: Path, wait: bool) -> Iterator[None]:
     """Hold a lock that the system drops when its process ends, however it ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_own(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

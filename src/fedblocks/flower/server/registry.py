@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.flower.server.enrolment import Enrolment
+from fedblocks.flower.server.naming import name_clients, name_members
 from fedblocks.flower.server.pulling import ROOM, UNUSABLE, Inbox, refuse_lasting
 from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.messages import Malformed
@@ -175,7 +176,7 @@ class Registry:
             self.nodes[member.client] = node
         self.refused.pop(node, None)
         examples = sum(member.size for member in members)
-        self.tell(f"{_name_members(members)} there, with {count_of(examples, 'training example')}")
+        self.tell(f"{name_members(members)} there, with {count_of(examples, 'training example')}")
 
     def _read(self, message: Message, node: int) -> list[Member]:
         """Return the clients that a node says it holds; raise Malformed where it says
@@ -278,17 +279,17 @@ class Registry:
         number = len(clients) - len(missing)
         here = f"{number} of {count_of(len(clients), 'client')} connected after {seconds:g} s"
         needed = f"at least {least} are needed, {name_clients(missing)} missing"
-        return f"{here}, {needed}{why}", "start the others"
+        return f"{here}, {needed}{why}", self._fix_for(missing)
 
-
-def name_clients(clients: Sequence[int]) -> str:
-    """Name some clients by their numbers, in a few words."""
-    numbers = ", ".join(map(str, clients[:5]))
-    more = f" and {len(clients) - 5} more" if len(clients) > 5 else ""
-    return f"client{'' if len(clients) == 1 else 's'} {numbers}{more}"
-
-
-def _name_members(members: Sequence[Member]) -> str:
-    """Name the clients of one node in a few words, with their verb."""
-    numbers = [member.client for member in members]
-    return f"{name_clients(numbers)} {'is' if len(members) == 1 else 'are'}"
+    def _fix_for(self, missing: Sequence[int]) -> str:
+        """Say what to do about clients that are missing: some may be connected, and refused."""
+        refused = [client for client in missing if self.turned_away(client)]
+        absent = [client for client in missing if client not in refused]
+        if self.refused and not refused:
+            return "remove the reason for which nodes were refused, and start the others"
+        parts = [f"start {name_clients(absent)}"] * bool(absent)
+        if refused:
+            verb = "is" if len(refused) == 1 else "are"
+            reason = "remove the reason there, or in server.toml"
+            parts.append(f"{name_clients(refused)} {verb} connected and refused: {reason}")
+        return "; ".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from fedblocks.core.aggregate import aggregate
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
 from fedblocks.engines.close_round import Report
-from fedblocks.flower.server.score_bounds import find_excesses
+from fedblocks.flower.server.reasons import FROM_CLIENTS, HARMLESS, NOT_REACHED
+from fedblocks.flower.server.score_bounds import find_absurd_losses, find_excesses
 from fedblocks.flower.server.sending import (
     first_downloads,
     gather_for,
@@ -43,27 +44,6 @@ from fedblocks.flower.wire.messages import (
 )
 from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.uploads import join_uploads
-
-# reasons that a client may give for not doing what it was asked
-FROM_CLIENTS = {
-    "lost-state",
-    "lost-download",
-    "plan-mismatch",
-    "frozen-mismatch",
-    "wrong-run",
-    "wrong-client",
-    "not-finite",
-    "client-error",
-    "envelope",
-    "names",
-    "dtype",
-    "shape",
-    "not-allowed",
-}
-# nothing shows that a client refused for such a reason got what it was sent
-NOT_REACHED = {"unreachable", "no-answer", "bad-tag"}
-# such a message is ignored, its client is not refused
-HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}
 
 
 class OpenRound:
@@ -206,6 +186,14 @@ class OpenRound:
         return None
 
     def _admit(self, client: int, header: UploadHeader, message: Wire, expected: Expected) -> None:
+        """Take the scores, then the update. Scores of the models as they were sent belong to the
+        round before: they stay if the update of this one is refused.
+        """
+        self._check_scores(header, expected)
+        local = {name: counts for name, counts in header.counts.items() if "/" not in name}
+        self._note_scores(
+            client, {n: c for n, c in header.counts.items() if n not in local}, header.pictures
+        )
         if self.ask.train:
             wanted = requested_slots(expected, self._requests.get(client))
             uploads = admit_upload(header, message, expected, wanted)
@@ -215,17 +203,24 @@ class OpenRound:
             raise Malformed("names", "nothing but scores was asked for")
         else:
             uploads = {}
+        self._note_scores(client, local, {})
+        self._uploads[client] = uploads
+        self.waiting.discard(client)
+
+    def _check_scores(self, header: UploadHeader, expected: Expected) -> None:
         if unknown := header.counts.keys() - self.ask.views(expected.method):
             raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
         for name, counts in header.counts.items():
             check_counts(name, counts, len(self.side.task.measured))
         if header.pictures and not self.ask.evaluate:
             raise Malformed("envelope", "nobody asked for pictures of a model")
-        self._uploads[client] = uploads
-        self.waiting.discard(client)
-        for name, counts in header.counts.items():
-            self._counts.setdefault(name, {})[client] = counts
-        for name, numbers in header.pictures.items():
+
+    def _note_scores(
+        self, client: int, counts: Mapping[str, Counts], pictures: Mapping[str, Picture]
+    ) -> None:
+        for name, own in counts.items():
+            self._counts.setdefault(name, {})[client] = own
+        for name, numbers in pictures.items():
             self._pictures.setdefault(readable(name), {})[client] = numbers
 
     def refuse(self, client: int, reason: str, detail: str) -> None:
@@ -267,10 +262,13 @@ class OpenRound:
         return Closed(self._aggregate(kept), self.report, evaluated, self.ignored)
 
     def _leave_out_excesses(self) -> None:
-        """Leave out scores on more labels than a client can have; its update is bounded already."""
+        """Leave out scores on more labels than a client can have, and with losses beyond all
+        measure; its update is bounded already.
+        """
         sizes = {client: member.size for client, member in self.side.members.items()}
         for name, by_client in self._counts.items():
-            for client, excess in find_excesses(by_client, sizes).items():
+            excesses = find_excesses(by_client, sizes) | find_absurd_losses(by_client)
+            for client, excess in excesses.items():
                 del by_client[client]
                 detail = f'the score "{name}": {excess}'
                 self.ignored.append(Refusal(client, "too-large-claim", detail))

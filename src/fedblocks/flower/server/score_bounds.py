@@ -1,8 +1,9 @@
-"""How many labels a client may say that it was scored on: as many as others, for its size.
+"""How many labels a client may say that it was scored on, and with which loss: as others.
 
 A mean over labels weighs a client's scores by this number, which is the client's own word. Its
 training examples are bounded already (`enrolment`), and clients divide their data much alike, so
-its labels are compared with those of the others per training example.
+its labels are compared with those of the others per training example. A loss may be far from that
+of the others, since models differ, but one beyond all measure would be the whole mean.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from statistics import median_low
 
 from fedblocks.flower.server.enrolment import FACTOR
 from fedblocks.flower.wire.messages import Counts
+
+ABSURD = 1e6  # times the median loss of a label, or of 1 where that is less
 
 
 def find_excesses(counts: Mapping[int, Counts], sizes: Mapping[int, int]) -> dict[int, str]:
@@ -31,4 +34,17 @@ def find_excesses(counts: Mapping[int, Counts], sizes: Mapping[int, int]) -> dic
         f"{FACTOR} times the median for its size"
         for client in counts
         if scored[client] > most[client]
+    }
+
+
+def find_absurd_losses(counts: Mapping[int, Counts]) -> dict[int, str]:
+    """Return the clients whose mean loss of a label is beyond all measure, each with what it is."""
+    losses = {client: own[2] / own[1] for client, own in counts.items() if own[1] > 0}
+    if not losses:
+        return {}
+    most = ABSURD * max(1.0, median_low(abs(loss) for loss in losses.values()))
+    return {
+        client: f"a mean loss of {loss:.3g}, more than {most:.3g}"
+        for client, loss in losses.items()
+        if not abs(loss) <= most
     }

@@ -19,11 +19,11 @@ from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
 from fedblocks.flower.server.jobs import ServerJob, command_for, load_job, working_on
-from fedblocks.flower.server.recording import add_metrics, record_of
+from fedblocks.flower.server.recording import add_metrics, record_of, rows_of
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
-from fedblocks.flower.server.watching import EXIT_CODE
+from fedblocks.flower.server.watching import note_failure
 from fedblocks.flower.wire.messages import Part
 from fedblocks.flower.wire.run_spec import shape_of
 from fedblocks.flower.wire.sampling_check import check_sampling
@@ -31,12 +31,13 @@ from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import check_untouched, threads
+from fedblocks.runs.scored import POPULATION
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.going_on import notes_on_skipped, notes_on_starting_anew
 from fedblocks.runs.storage.main_metric import MainMetric
-from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
+from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import settle
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
             if is_stopped():
                 folder.set_status("interrupted")
             else:
-                folder.store.note(f"stopped: {error}", "warning")
-                code = getattr(error, "exit_code", UserError.exit_code)
-                folder.store.set_meta(EXIT_CODE, str(code))
+                note_failure(folder.store, error)
                 folder.set_status("failed")
         raise
     folder.set_status("finished")
@@ -133,6 +132,7 @@ class Service:
     def train(self) -> None:
         """Play all rounds that are left, and evaluate at the end."""
         job, progress = self.job, self._go_on()
+        self.folder.store.set_meta(POPULATION, str(len(self.prepared.clients)))
         self.registry.wait(self.prepared.clients, self._minimum(), job.patience)
         rules = RoundRules(
             rounds=self.prepared.config.rounds,
@@ -207,6 +207,9 @@ class Service:
             closed = self._ask(progress, self.prepared.clients, ask)
             self._note_ignored(closed)
             self._note_metrics(progress.state.round, closed)
+            for refusal in closed.report.refusals:
+                why = f"after round {progress.state.round}: {refusal.reason}, {refusal.detail}"
+                self.folder.store.note(f"client {refusal.client} was not scored {why}")
 
     @property
     def _parts(self) -> tuple[Part, ...]:
@@ -231,21 +234,7 @@ class Service:
         return play_round(link, asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
-        metrics: list[ClientMetric] = []
-        counted = closed.evaluated.counts
-        for part in self._parts:
-            views = {
-                n.partition("/")[2]: counts
-                for n, counts in counted.items()
-                if n.startswith(f"{part}/")
-            }
-            metrics += metrics_of(part, views, self.side.task)
-        drawn = closed.evaluated.pictures.items()
-        pictures = [
-            Snapshot(name, client, list(numbers))
-            for name, by in drawn
-            for client, numbers in by.items()
-        ]
+        metrics, pictures = rows_of(closed.evaluated, self._parts, self.side.task)
         if round and metrics:
             add_metrics(self.folder.store, round, metrics, pictures)
 

@@ -13,13 +13,25 @@ from fedblocks.core.errors import UserError, error_of
 from fedblocks.core.full_disks import free_on, is_full
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run, stored_config
+from fedblocks.runs.scored import read_scored
 from fedblocks.runs.storage.folder import RunFolder, moved_error, place_of
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.store import RunStore
 
 # under which the folder of a run keeps the exit code of the error that ended it
 EXIT_CODE = "exit-code"
+EXIT_FIX = "exit-fix"  # and what to do about it
+STOPPED = "stopped: "  # how the note of such an error begins
 LOOK = 0.3  # seconds between two looks at the record
+
+
+def note_failure(store: RunStore, error: Exception) -> None:
+    """Write why a run ends, for whoever watches it or reads its record."""
+    message = error.message if isinstance(error, UserError) else str(error)
+    store.note(f"{STOPPED}{message}", "warning")
+    code = getattr(error, "exit_code", UserError.exit_code)
+    fix = error.fix if isinstance(error, UserError) else ""
+    store.write_facts({EXIT_CODE: str(code), EXIT_FIX: fix})
 
 
 def watch(
@@ -44,12 +56,12 @@ def watch(
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
             code = int(folder.store.meta(EXIT_CODE) or UserError.exit_code)
+            fix = folder.store.meta(EXIT_FIX) or "correct that"
             reported.tell(folder.store, on_round, on_note, status in ("finished", "failed"))
         if status == "finished":
             return load_run(path)
         if status == "failed":
-            message = reported.last or "the run failed"
-            raise error_of(code, message, f"correct that, then: {command}")
+            raise error_of(code, reported.stopped or "the run failed", f"{fix}; then: {command}")
         reported.tell_of_full_disk(path, on_note)
         tend()
         time.sleep(LOOK)
@@ -63,7 +75,7 @@ class _Reported:
         self.done = 0  # rounds
         self.before = ""  # when the last round began that is not to be reported
         self.notes = 0  # number of the last one
-        self.last = ""  # warning
+        self.stopped = ""  # why the run ended
         self.is_full = False  # the run's disk
 
     def skip(self, store: RunStore, after: int, on_note: OnNote) -> None:
@@ -78,16 +90,28 @@ class _Reported:
 
     def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
         new = "SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid"
-        for row in store.rows(new, self.notes):
+        notes = store.rows(new, self.notes)
+        # of a later round: what is known of the one before comes first
+        if any(row["level"] == "warning" for row in notes):
+            self._tell_rounds(store, on_round, lambda round: over or _has_scores(store, round))
+        for row in notes:
             self.notes = row["rowid"]
-            if row["level"] == "warning":
-                self.last = row["text"]
-            on_note(Note(row["text"], row["level"]))
+            if row["text"].startswith(STOPPED) and row["level"] == "warning":
+                self.stopped = row["text"].removeprefix(STOPPED)  # said by the error that follows
+            else:
+                on_note(Note(row["text"], row["level"]))
+        self._tell_rounds(store, on_round, lambda round: over)
+
+    def _tell_rounds(
+        self, store: RunStore, on_round: OnRound, is_whole: Callable[[int], bool]
+    ) -> None:
+        """Tell of new rounds; of the newest only if it is whole: its scores come with the next
+        message.
+        """
         new = "SELECT * FROM rounds WHERE round > ? AND started_at > ? ORDER BY round"
         for row in store.rows(new, self.done, self.before):
-            newest = row["round"] == store.last_round()
-            if newest and not over:
-                return  # its scores come with the next message
+            if row["round"] == store.last_round() and not is_whole(row["round"]):
+                return
             self.done = row["round"]
             on_round(_done(store, row, self.rounds))
 
@@ -103,13 +127,19 @@ class _Reported:
         self.is_full = full
 
 
+def _has_scores(store: RunStore, round: int) -> bool:
+    return bool(store.rows("SELECT 1 FROM means WHERE round = ? AND view = 'personal'", round))
+
+
 def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
     means = store.rows(
-        "SELECT part, accuracy FROM means WHERE round = ? AND view = 'personal'", row["round"]
+        "SELECT part, accuracy, clients FROM means WHERE round = ? AND view = 'personal'",
+        row["round"],
     )
     refused = store.rows(
         "SELECT COUNT(DISTINCT client) AS n FROM refusals WHERE round = ?", row["round"]
     )[0]["n"]
+    scored, population = read_scored(store, row["round"])
     return RoundDone(
         round=row["round"],
         rounds=rounds,
@@ -120,4 +150,7 @@ def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
         refused=refused,
         scores={mean["part"]: mean["accuracy"] for mean in means},
         metric=store.metric(),
+        counted={mean["part"]: mean["clients"] for mean in means},
+        scored=scored,
+        population=population,
     )

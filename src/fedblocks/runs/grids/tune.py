@@ -40,6 +40,7 @@ from fedblocks.runs.storage.main_metric import KEY, MainMetric
 PLAN = "tune.toml"  # what it searches
 STUDY = "study.db"  # what it found
 NAME = "fedblocks"  # of the study
+CLIENTS = "clients"  # under which it keeps, by trial, how many a score is a mean over
 AT_ONCE = 8  # trials side by side: later ones learn from earlier ones
 
 
@@ -53,6 +54,7 @@ class Trial:
     score: float | None
     options: Mapping[str, Any]
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; what the score is of
+    clients: int = 0  # that the score is a mean over
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,12 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
     return Tuned(folder, ended, best, command)
 
 
-def _rank(trial: Trial) -> tuple[float, int]:
-    """The better, and among equals the earlier, the higher."""
+def _rank(trial: Trial) -> tuple[int, float, int]:
+    """The better, and among equals the earlier, the higher. A setting under which clients are
+    refused must not win by the mean of those who are left.
+    """
     score = -math.inf if trial.score is None else trial.metric.sign * trial.score
-    return score, -trial.number
+    return trial.clients, score, -trial.number
 
 
 def _try_settings(runs: Iterator[Waiting]) -> None:
@@ -195,6 +199,7 @@ def _listener(
         if "validation" in done.scores:
             height = done.metric.sign * done.scores["validation"]
             study.set_user_attr(KEY, done.metric.text())
+            study.set_user_attr(f"{CLIENTS}-{trial.number}", done.counted.get("validation", 0))
             trial.report(height, done.round)
         if done.round == done.rounds:
             end(values=height)
@@ -237,7 +242,8 @@ def _pruner(optuna: ModuleType) -> Any:
 def _ended_trials(study: Any) -> list[Trial]:
     """Trials that count: the others were killed, and are done again."""
     ended = []
-    metric = MainMetric.read(study.user_attrs.get(KEY))
+    known = study.user_attrs
+    metric = MainMetric.read(known.get(KEY))
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
         if state in ("complete", "pruned"):
@@ -245,7 +251,8 @@ def _ended_trials(study: Any) -> list[Trial]:
             last = reported[max(reported)] if reported else None
             height = trial.value if state == "complete" else last
             score = None if height is None else metric.sign * height
-            ended.append(Trial(trial.number, state, score, dict(trial.user_attrs), metric))
+            options, clients = dict(trial.user_attrs), known.get(f"{CLIENTS}-{trial.number}", 0)
+            ended.append(Trial(trial.number, state, score, options, metric, clients))
     return ended
 
 

@@ -125,7 +125,8 @@ class RankLoop:
         try:
             prepared = self.run.prepared
             metric = MainMetric.of(prepared.experiment.data.task)
-            done = RoundDone.of(record, prepared.config.rounds, metric)
+            population = len(prepared.clients)
+            done = RoundDone.of(record, prepared.config.rounds, metric, population)
             tell_of_evaluation(self.on_evaluation, prepared, self.state, record)
             for listener in (self.on_round, self.patience):
                 if listener is not None:

@@ -160,7 +160,7 @@ class RunStore:
 
     def best_round(self, part: Part = "validation", view: str = "personal") -> int | None:
         """The round with the best mean of the main metric over clients, the first among
-        equals; never chosen on test data.
+        equals, of those that scored the most clients; never chosen on test data.
         """
         if part not in ("validation", "train"):
             fix = 'choose it on "validation" and report the test accuracy of that round'
@@ -168,8 +168,8 @@ class RunStore:
                 f"the best round is never chosen on {part} data: that would flatter the run", fix
             )
         order = "DESC" if self.metric().better == "higher" else "ASC"
-        best = f"SELECT round FROM means WHERE part = ? AND view = ? ORDER BY accuracy {order}"
-        round: int | None = self._first(f"{best}, round", part, view)
+        best = "SELECT round FROM means WHERE part = ? AND view = ? ORDER BY clients DESC"
+        round: int | None = self._first(f"{best}, accuracy {order}, round", part, view)
         return round
 
     def metrics(self, part: Part, view: str, round: int | None = None) -> list[dict[str, Any]]:

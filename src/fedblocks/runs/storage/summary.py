@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from fedblocks.core.errors import UserError
 from fedblocks.runs.storage.main_metric import MainMetric
 
-Reference: TypeAlias = Mapping[int, float]  # client -> its main metric in another run
+# client -> its main metric in another run; NaN: it was refused there, and is not compared
+Reference: TypeAlias = Mapping[int, float]
 Summary: TypeAlias = dict[str, float | None]
 NAMES = ("mean", "weighted", "bottom_decile", "worst", "std", "loss")
 UNDEFINED = dict.fromkeys(NAMES, math.nan)
@@ -75,5 +76,6 @@ def _share_worse(score: Mapping[int, float], reference: Reference, metric: MainM
         raise UserError(
             message, "compare runs on the same federation and the same part of the data"
         )
-    worse = [metric.sign * (value - reference[client]) < 0 for client, value in score.items()]
-    return sum(worse) / len(score)
+    both = {client: value for client, value in score.items() if not math.isnan(reference[client])}
+    worse = [metric.sign * (value - reference[client]) < 0 for client, value in both.items()]
+    return sum(worse) / len(both) if both else math.nan
