@@ -37,8 +37,7 @@ TURNS = (4, 8)  # that engines get: at least, and at most
 SHORT = 4.0  # seconds after which no further turn begins
 BEHIND = 1.5  # times the seconds of the fastest, in two turns or a long one: it gets no more
 # how many times as fast it must be. Workers may be a little slower: threads that share one client
-# suffer more from other programs (with one of two cores taken, a trial of LeNet took 10 times as
-# long with threads, 1.3 times with workers)
+# suffer more from other programs (docs/speed.md)
 BETTER = {"vectorised": 1.1, "processes": 0.95, "sequential": 1.0}
 
 
