@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ import fedblocks as fb
 from fedblocks.core.lora import LoraNet
 from fedblocks.core.state import State
 from fedblocks.data.rows import Ints, Rows
-from fedblocks.engines.round import Experiment, Scores, evaluate_parts, run_round
+from fedblocks.engines.round import Engine, Experiment, Scores, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.recipes.running.provenance import code_version
+from fedblocks.runs.rounds import attempt
 from fedblocks.runs.run import tf32
 
 RANKS = {"ranks": (4, 8, 16)}  # of clients 0, 3, 6, ..., of 1, 4, 7, ... and of 2, 5, 8, ...
@@ -99,9 +101,11 @@ class Study(ABC):
             whole = join_clients(experiment.data, clients)
             experiment = Experiment.of(experiment.methods["all"], whole, cell.seed)
             clients = range(1)
-        engine, state, sent = Vectorised(), experiment.start(), {"down": 0, "up": 0}
+        state, sent = experiment.start(), {"down": 0, "up": 0}
+        engine: Engine = Vectorised()
         for _ in range(0 if cell.method == BASE else self.settings.rounds):
-            state, report = run_round(experiment, state, clients, engine)
+            work = partial(run_round, experiment, state, clients)
+            engine, (state, report) = attempt(work, engine, len(clients), [])
             if report.refusals:
                 raise RuntimeError(f"{cell.key}: {report.refusals[0]}")
             ways = {"down": report.bytes_down, "up": report.bytes_up}
@@ -114,8 +118,9 @@ def score(experiment: Experiment, state: State, joining: bool) -> dict[str, Any]
     without any training.
     """
     seen = [c for c in range(experiment.data.clients) if c not in experiment.unseen]
-    engine, parts = Vectorised(), ("validation", "test")
-    own = evaluate_parts(experiment, state, seen, engine, parts).scores
+    parts = ("validation", "test")
+    work = lambda engine: evaluate_parts(experiment, state, seen, engine, parts).scores
+    engine, own = attempt(work, Vectorised(), len(seen), [])
     cold = evaluate_parts(experiment, state, experiment.unseen, engine, ("test",), joining=joining)
     test = accuracies(own["test"])
     return {
