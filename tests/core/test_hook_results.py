@@ -197,7 +197,8 @@ def test_an_error_of_another_process_is_of_the_same_kind_here() -> None:
     for kind in (UserError, DataError, RunFolderError, CheckpointError):
         error = error_of(kind.exit_code, "wrong", "mend")
         assert type(error) is kind and (error.message, error.fix) == ("wrong", "mend")
-    assert type(error_of(99, "wrong")) is UserError
+        assert error.args == ("wrong",) and str(error) == "wrong\n  fix: mend"
+    assert type(error_of(99, "wrong")) is UserError and str(error_of(99, "wrong")) == "wrong"
 
 
 def test_folders_and_packages_are_asked_for_in_words(

@@ -5,7 +5,7 @@ and where logits are in what a module returns.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,12 +24,17 @@ from fedblocks.core.losses import (
     huber,
     summed_losses,
 )
+from fedblocks.core.order_of_use import _may_differ
 from fedblocks.core.outside_modules import (
     LogitsError,
     check_can_be_reset,
     say_where,
     take_logits,
 )
+from fedblocks.core.task import Task
+from fedblocks.engines.round import Experiment
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.testing.federations import small_federation, small_net
 
 LOGITS = torch.tensor([[0.5, -1.0, 2.0], [-0.25, 0.75, 1.5]], dtype=torch.float64)
 THERE = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]], dtype=torch.float64)
@@ -154,3 +159,27 @@ def test_a_record_lets_other_bases_know_of_its_kinds() -> None:
         rate: float = 0.5
 
     assert heard == ["Both {'word': 3}"] and math.isclose(Both().rate, 0.5)
+
+
+def test_layers_may_be_used_in_another_order_in_modules_of_ones_own_or_twice() -> None:
+    layer = nn.Linear(2, 2)
+    assert not _may_differ(nn.Sequential(layer, nn.ReLU()))
+    assert _may_differ(nn.Sequential(layer, nn.ReLU(), layer))
+    assert _may_differ(nn.Sequential(Partly(1)))
+
+
+def test_a_function_of_a_method_knows_the_task_of_its_data() -> None:
+    """So that what it computes by the net is for that task, in evaluation as in training."""
+    seen: list[Any] = []
+
+    class Asks(FedAvg):
+        def prepare(self, blocks: Any, client: Any) -> Any:
+            seen.append((mode.current().task, mode.current().training))
+            return blocks
+
+    task = Task(label_smoothing=0.25)
+    data = replace(small_federation(), task=task)
+    experiment = Experiment.of(Asks(small_net()), data)
+    local = experiment.training_job("all", [0], experiment.start()).one(0)
+    local.call(experiment.methods["all"].prepare, {})
+    assert seen == [(task, False)]

@@ -14,6 +14,7 @@ from torch import nn
 from fedblocks.core.net import Net
 from fedblocks.engines.auto import trial
 from fedblocks.engines.auto.trial import TrialPlan
+from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import Workers
 from fedblocks.engines.replay.folding import written
 from fedblocks.engines.replay.recording import RecordedCall, Ref
@@ -68,6 +69,16 @@ def test_a_trial_has_more_clients_and_steps_the_smaller_the_net(
     trial._try_engines(plan(), {"sequential": None, "vectorised": None})  # type: ignore[dict-item]
     assert jobs == [(1, 4, 0), (1, 4, 0), (clients, steps, 3)]
     assert ("vectorised" in tried[0]) == (first <= 1.0)
+
+
+def test_workers_that_were_tried_are_sent_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    monkeypatch.setattr(trial, "_job", lambda *_: None)
+    monkeypatch.setattr(trial, "measure_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(trial, "_in_turn", lambda engines, _: {"sequential": 1.0})
+    monkeypatch.setattr(Processes, "close", lambda self: closed.append(self.count))
+    engines: Any = {"sequential": None, "processes": Processes(count=3)}
+    assert trial._try_engines(plan(), engines) == {"sequential": 1.0} and closed == [3]
 
 
 def test_of_two_first_trials_the_shorter_counts(monkeypatch: pytest.MonkeyPatch) -> None:

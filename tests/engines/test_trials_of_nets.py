@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.fields import Fields
 from fedblocks.core.local_round import PhaseRun, step_key, train
 from fedblocks.core.net import Net
+from fedblocks.core.template import tensor_places
 from fedblocks.engines import behaviour
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.trial import SEED, NetTrial, examples_for
+from fedblocks.engines.processes import workers
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
 from fedblocks.engines.steadiness import _gradients
@@ -195,3 +199,40 @@ def test_a_trial_is_finite_if_every_number_is() -> None:
     for wanted, finite in (([fine, fine], True), ([fine, odd], False), ([odd, fine], False)):
         vars(trial)["loops"] = [(loop, own) for own in wanted]
         assert trial.is_finite() == finite
+
+
+def test_inputs_of_several_fields_are_drawn_alike_in_every_check() -> None:
+    fields = Fields(shapes=((2,), (3,)), whole=(True, True), names=("tokens", "mask"))
+    net: Any = SimpleNamespace(fields=fields, input_shape=(5,))
+    torch.manual_seed(8)
+    first = examples_for(net)
+    torch.manual_seed(9)
+    assert torch.equal(first, examples_for(net)) and first.dtype == fields.dtype
+    assert first.shape == (21, 5) and first.unique().tolist() == [0, 1]
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        workers.os, "sched_getaffinity", lambda pid: asked.append(pid) or {3, 5, 6}, raising=False
+    )
+    assert workers.cores() == 3 and asked == [0]  # 0: this process
+    monkeypatch.delattr(workers.os, "sched_getaffinity")
+    for count, cores in ((7, 7), (None, 1)):
+        monkeypatch.setattr(workers.os, "cpu_count", lambda count=count: count)
+        assert workers.cores() == cores
+
+
+def test_a_tensor_is_found_at_every_place_that_holds_it_and_at_each_once() -> None:
+    """A layer that is registered twice has one place; a shared weight has one in each layer."""
+    shared = nn.Linear(2, 2)
+    tied = nn.Linear(2, 2, bias=False)
+    tied.weight = shared.weight
+    places = tensor_places(nn.ModuleDict({"a": shared, "again": shared, "tied": tied}))
+    assert {*places} == {"a.weight", "a.bias", "again.weight", "again.bias", "tied.weight"}
+    both = [(shared._parameters, "weight"), (tied._parameters, "weight")]
+    for name in ("a.weight", "again.weight", "tied.weight"):
+        assert len(places[name]) == 2
+        for (owner, key), (wanted, wanted_key) in zip(places[name], both, strict=True):
+            assert owner is wanted and key == wanted_key
+    assert len(places["a.bias"]) == 1

@@ -441,3 +441,31 @@ def test_clients_of_all_lanes_are_scored_in_stacks_of_the_largest_size(
     assert lanes.score_together(prepared, states, "test") == ["first", "second"]
     clients = [[0, 1, 2], [0, 1]]
     assert asked == [["a", "b"], 5, (states, clients, Vectorised(chunk=512), "test")]
+
+
+def test_a_search_has_a_folder_of_its_own_and_only_the_trials_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five trials two have ended; the folder is named after method, data and plan."""
+    base: Any = SimpleNamespace(
+        method=SimpleNamespace(name="ditto"), data=SimpleNamespace(name="digits"), seed=4
+    )
+    done: list[Any] = []
+    ended = [Trial(0, "complete", 0.5, {}), Trial(1, "pruned", 0.25, {})]
+    monkeypatch.setattr(tune, "RUNS", tmp_path)
+    monkeypatch.setattr(tune, "_optuna", lambda: OPTUNA)
+    monkeypatch.setattr(tune, "parse_space", lambda changes: ({"lr": 1}, ["rounds=2"]))
+    monkeypatch.setattr(tune, "_check_examples", lambda *args: base)
+    monkeypatch.setattr(tune, "_key", lambda base, space: "0123")
+    monkeypatch.setattr(tune, "_begin", lambda folder, base, space: done.append(folder))
+    monkeypatch.setattr(tune, "_study", lambda optuna, folder, seed: (folder, seed))
+    monkeypatch.setattr(tune, "_ended_trials", lambda study: ended)
+    monkeypatch.setattr(tune, "_ask", lambda optuna, study, search, left: (study, search, left))
+    monkeypatch.setattr(tune, "_try_settings", done.append)
+    own = tmp_path / "tune-ditto-digits-0123"
+    found = tune.tune("x.toml", ["lr=?"], 5)
+    begun, (study, search, left) = done
+    assert begun == own == found.folder and study == (own, 4) and left == 3
+    assert (search.what, search.fixed, search.folder) == ("x.toml", ["rounds=2"], own)
+    assert found.best is ended[0] and found.trials == ended
+    assert tune.tune("x.toml", [], 5, tmp_path / "other").folder == tmp_path / "other"

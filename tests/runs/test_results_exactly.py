@@ -4,9 +4,11 @@ checkpoints are there, newest first.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from fedblocks.runs.refusals import read_refusals
 from fedblocks.runs.result import RunResult, result_of
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.main_metric import KEY, SCORE, MainMetric
 from fedblocks.runs.storage.record import (
     ClientMetric,
@@ -216,3 +219,30 @@ def test_a_checkpoint_has_numbers_from_nought_and_one_at_least_is_kept(
     assert checkpoint.save(tmp_path, changed=None, keep=1, **usual).name == "round-000000"
     with pytest.raises(ValueError, match="start at 0"):
         checkpoint.save(tmp_path, changed=None, **{**usual, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"a": "1"}, ""),  # a record of before frozen blocks were noted
+        ({"a": "1"}, {"a": "1"}, ""),
+        (
+            {"a": "1"},
+            {"a": "2"},
+            '"a" is not the one that the run was started with (hash 2, not 1)',
+        ),
+        ({"a": "1"}, {"a": "1", "b": "2"}, '"b" is not the one that the run was started with'),
+        ({"a": "1", "b": "2"}, {"a": "1"}, "(hash none, not 2)"),
+    ],
+)
+def test_frozen_blocks_are_those_that_a_run_began_with_none_more_and_none_less(
+    folder: RunFolder, before: dict[str, str], now: dict[str, str], said: str
+) -> None:
+    folder.store.set_meta("frozen", json.dumps(before))
+    experiment: Any = SimpleNamespace(frozen=SimpleNamespace(hashes=now))
+    if not said:
+        check_frozen(folder, experiment)
+        return
+    with pytest.raises(UserError) as error:
+        check_frozen(folder, experiment)
+    assert said in error.value.message
