@@ -87,7 +87,7 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
         and "off by 3" in shown.out
     )
     assert "-       nobody knows" in shown.out
-    assert "1 of 3 invariants hold, 1 not checked" in shown.out
+    assert "1 of 3 invariants hold, 1 fails (2), 1 not checked" in shown.out
 
 
 def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:

@@ -5,7 +5,8 @@ keeps the contract.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 from fedblocks.core.errors import count_of
+
+if TYPE_CHECKING:
+    from fedblocks.testing import Check
 
 CHECK_FAILED = 6  # exit code
 
@@ -105,6 +109,17 @@ def plan(
     stoppable(action)
 
 
+def _end_of_check(verdicts: Sequence[Check]) -> str:
+    """How many invariants hold, which fail, and how many were not looked at."""
+    counts = Counter[str](verdict.state for verdict in verdicts)
+    hold = f"{counts['holds']} of {count_of(len(verdicts), 'invariant')} hold"
+    numbers = ", ".join(str(verdict.number) for verdict in verdicts if not verdict.passed)
+    fails = f"{counts['fails']} {'fails' if counts['fails'] == 1 else 'fail'} ({numbers})"
+    idle = [state for state in ("not applicable", "not checked") if counts[state]]
+    failing = [fails] if numbers else []
+    return ", ".join([hold, *failing, *(f"{counts[state]} {state}" for state in idle)])
+
+
 _MARKS = {"holds": "ok", "fails": "FAILED"}
 
 
@@ -125,14 +140,11 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
                 say(f"{verdict.number:2}  {mark:6}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
-        counts = Counter[str](verdict.state for verdict in verdicts)
         if as_json:
             show_json([{**vars(verdict), "state": verdict.state} for verdict in verdicts])
         else:
-            idle = [state for state in ("not applicable", "not checked") if counts[state]]
-            hold = f"{counts['holds']} of {count_of(len(verdicts), 'invariant')} hold"
-            say(", ".join([f"{method}: {hold}", *(f"{counts[state]} {state}" for state in idle)]))
-        if counts["fails"]:
+            say(f"{method}: {_end_of_check(verdicts)}")
+        if not all(verdict.passed for verdict in verdicts):
             raise typer.Exit(CHECK_FAILED)
 
     stoppable(action)

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.array_kinds import as_array, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
 
@@ -29,7 +30,10 @@ def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     int64 (tokens).
     """
     refuse_masked(x, name)
-    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x), name)
+    refuse_sparse(x, name)
+    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(as_array(x, name), name)
+    if tensor.dtype == torch.uint64:
+        refuse_wide(tensor.numpy(), name)
     if tensor.dtype == torch.uint8:
         return tensor.to(torch.float32) / 255
     if tensor.is_floating_point():
@@ -41,6 +45,7 @@ def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
     """Inputs as one tensor, and the fields of an example where it has several: they are side by
     side in a row of numbers.
     """
+    refuse_sparse(x, "x")
     check_no_list(x, rows)
     if not has_fields(x, rows):
         return as_inputs(x), None  # type: ignore[arg-type]
@@ -82,7 +87,8 @@ def check_no_list(x: Any, rows: int) -> None:
 def _as_field(values: Inputs, name: str) -> Tensor:
     """Bytes are numbers of their own (a mask), but for pictures."""
     refuse_masked(values, name)
-    array = values if isinstance(values, Tensor) else np.asarray(values)
+    refuse_sparse(values, name)
+    array = values if isinstance(values, Tensor) else as_array(values, name)
     if str(array.dtype).endswith("uint8") and array.ndim < 3:
         return as_inputs(array, name).mul(255).round().long()
     return as_inputs(array, name)
@@ -105,14 +111,39 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     are.
     """
     refuse_masked(y, "y")
-    array = np.asarray([] if isinstance(y, Tensor) else y)
-    is_words = array.dtype.kind == "U" or (
-        array.dtype == object and array.size > 0 and all(isinstance(o, str) for o in array.flat)
-    )
-    if not (task.of_classes and is_words):
+    refuse_sparse(y, "y")
+    array = as_array([] if isinstance(y, Tensor) else y, "y")
+    if not (task.of_classes and _is_words(y, array)):
         return y, []
     words, places = np.unique(array.astype(str), return_inverse=True)
     return places.reshape(array.shape), words.tolist()
+
+
+def _is_words(y: Any, array: npt.NDArray[Any]) -> bool:
+    """Whether labels are words; words beside numbers are refused, for "1" is not 1."""
+    # of numbers that stand beside words in a list, numpy makes words
+    is_list = array.dtype.kind == "U" and isinstance(y, list | tuple)
+    entries = np.array(y, dtype=object) if is_list else array
+    if entries.dtype.kind not in "OS":
+        return array.dtype.kind == "U"
+    first = {_kind_of(one): one for one in reversed(list(entries.flat))}  # kind -> the first of it
+    if "bytes" in first:
+        raise DataError(
+            f"labels are bytes, such as {bytes(first['bytes'])!r}",
+            'give words: np.char.decode(y, "utf-8"), or [label.decode() for label in y]',
+        )
+    if "str" not in first or "NoneType" in first:
+        return False
+    if len(first) > 1:
+        shown = " and ".join(f"{one!r} ({kind})" for kind, one in sorted(first.items())[:2])
+        fix = "give words alone, [str(label) for label in y], or whole numbers alone"
+        raise DataError(f"labels are of several types, such as {shown}", fix)
+    return True
+
+
+def _kind_of(label: Any) -> str:
+    kinds = (str, bytes)
+    return next((kind.__name__ for kind in kinds if isinstance(label, kind)), type(label).__name__)
 
 
 def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
@@ -140,6 +171,7 @@ def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:
         raise DataError(
             f"{name}: arrays of type {array.dtype} cannot be inputs or labels", "give numbers"
         )
+    refuse_wide(array, name)
     wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
     native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
     return torch.from_numpy(native if native.flags.writeable else native.copy())

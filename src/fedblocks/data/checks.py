@@ -179,6 +179,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
         **_one_class(federation),
         "have no training rows": train.sizes == 0,
         f"have fewer than {few} training rows": (train.sizes < few) & (train.sizes > 0),
+        "have no known training target": _without_targets(federation),
         "have no test rows": (federation.test.sizes == 0) & (not nobody_tests),
     }
     clients = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
@@ -200,6 +201,14 @@ def warnings(federation: Federation, few: int) -> list[str]:
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"
     return messages + ([both] if leaked else [])
+
+
+def _without_targets(federation: Federation) -> Mask:
+    """Clients with training rows of which none can be learned from."""
+    y, train = federation.y, federation.train
+    known = federation.task.scored(y).reshape(len(y), -1).any(1).cpu().numpy()
+    scored = np.bincount(train.owners[known[train.index]], minlength=federation.clients)
+    return (train.sizes > 0) & (scored == 0)
 
 
 def _verb(remark: str, clients: int) -> str:

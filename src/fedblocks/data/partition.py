@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.data.array_kinds import refuse_wide
 from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
 from fedblocks.data.storage import content_hash, read_npz, told_as_damage, verify, write_npz
 from fedblocks.data.summary import labels_held
@@ -141,6 +142,7 @@ def as_labels(labels: Labels) -> Ints:
         what = "text" if array.dtype.kind in "US" else f"of type {array.dtype}"
         fix = "number the classes: classes, y = np.unique(y, return_inverse=True)"
         raise DataError(f"labels are {what}, not whole numbers", fix)
+    refuse_wide(array, "y")
     whole = np.isfinite(array) & (array == np.floor(array))
     if not whole.all():
         odd = array[~whole].flat[0]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, as_task
+from fedblocks.data.array_kinds import refuse_sparse
 from fedblocks.data.arrays import FieldInputs, Inputs, check_no_list, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
@@ -38,6 +39,8 @@ class Readers:
         cls, x: Inputs | FieldInputs, y: Inputs, users: npt.ArrayLike, **options: Any
     ) -> Self:
         """One client per user id, named after it; options as for from_arrays."""
+        refuse_sparse(x, "x")
+        refuse_sparse(y, "y")
         rows = rows_of(y)
         check_no_list(x, rows)
         first = x[0] if isinstance(x, tuple) and has_fields(x, rows) else x

@@ -5,8 +5,10 @@ need no data.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedblocks.core.errors import count_of
 from fedblocks.data.federation import Federation
 
 MOST = 100_000  # clients whose names are kept; with more, clients have numbers only
@@ -28,6 +30,20 @@ def clients_from(text: str | None) -> dict[int, dict[str, Any]]:
         client: {"name": name, "size": rows[client]}
         for client, name in enumerate(kept.get("names", []))
     }
+
+
+def remark_on_targets(text: str | None, part: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many clients have rows in a part and no target that could be scored; `rows` are those of
+    an evaluation.
+    """
+    sizes = json.loads(text or "{}").get("rows", {}).get(part, [])
+    evaluated = [row for row in rows if row["client"] < len(sizes) and sizes[row["client"]]]
+    without = sum(row["examples"] == 0 for row in evaluated)
+    if not without:
+        return ""
+    who = f"{without} of {count_of(len(evaluated), 'client')} with {part} rows"
+    verb = "has" if without == 1 else "have"
+    return f"{who} {verb} no known target in them, and {verb} no score"
 
 
 def remark_on_rows(text: str | None, part: str) -> str:

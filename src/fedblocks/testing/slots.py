@@ -21,6 +21,8 @@ from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import ENGINES, Sendings, trained_groups
 from fedblocks.testing.usual import full_run, usual_run
 
+ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}  # of a number: a few last digits
+
 
 def unwritten_slots(example: Example) -> list[LearningProblem]:
     """A slot whose weights are all 0 keeps its value and its rule's memory, and
@@ -40,7 +42,7 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
                 failures.append(LearningProblem(text, name))
             for slot in slots:
                 after = _aggregate(experiment, state, groups, {name: slot})
-                sentences = ["it changed"] if _row_changed(after, state, name, slot) else []
+                sentences = _changes(after, state, name, slot)
                 if not any(_concludes(method) for method in experiment.methods.values()):
                     sentences += [f"also {text}" for text in _disturbed(after, base, name, slot)]
                 where = f'slot {slot} of "{name}", which nobody writes, {engine.name}'
@@ -86,6 +88,15 @@ def _row(state: State, name: str, slot: int) -> dict[str, Tensor]:
 
 def _row_changed(after: State, before: State, name: str, slot: int) -> bool:
     return bool(differences(_row(after, name, slot), _row(before, name, slot)))
+
+
+def _changes(after: State, before: State, name: str, slot: int) -> list[str]:
+    """What of a slot is no longer as it was, by more than rounding: a mean of equal numbers, with
+    weights that sum to 1, may end in another last digit.
+    """
+    ours, theirs = _row(after, name, slot), _row(before, name, slot)
+    near = max((ROUNDING.get(value.dtype, 0.0) for value in theirs.values()), default=0.0)
+    return [f"it changed, {text}" for text in differences(ours, theirs, near)]
 
 
 def _disturbed(after: State, base: State, name: str, slot: int) -> list[str]:

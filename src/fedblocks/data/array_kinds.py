@@ -1,0 +1,69 @@
+"""Arrays and tensors that no federation takes: sparse ones, and rows of unequal length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError
+
+LARGEST = 2**63 - 1  # of int64
+
+
+def refuse_sparse(values: Any, name: str) -> None:
+    """Refuse tensors and matrices that do not hold a number for each place."""
+    if isinstance(values, Tensor):
+        _refuse_odd_tensor(values, name)
+    elif hasattr(values, "toarray") and hasattr(values, "nnz"):  # SciPy's
+        raise DataError(f"{name} is a sparse matrix", f"give {name}.toarray()")
+
+
+def _refuse_odd_tensor(tensor: Tensor, name: str) -> None:
+    if tensor.is_nested:
+        raise _unequal(f"{name} is a nested tensor, whose rows have unequal lengths")
+    if tensor.layout != torch.strided:
+        raise DataError(f"{name} is a sparse tensor", f"give {name}.to_dense()")
+    if tensor.is_quantized:
+        raise DataError(f"{name} is a quantized tensor", f"give {name}.dequantize()")
+    if tensor.is_meta:
+        raise DataError(f"{name} is on the device meta, and holds no numbers", "give its numbers")
+
+
+def as_array(values: Any, name: str) -> npt.NDArray[Any]:
+    """Rows as an array; those of unequal length are refused."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise _unequal(f"the rows of {name} have unequal lengths{_two_lengths(values)}") from None
+    if array.dtype == object and any(_is_sequence(one) for one in array.flat):
+        raise _unequal(f"{name} is an array of objects that are sequences{_two_lengths(values)}")
+    return array
+
+
+def refuse_wide(array: npt.NDArray[Any], name: str) -> None:
+    """Refuse whole numbers above those of int64, which would become negative ones."""
+    if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
+        row = int(np.argwhere(array > LARGEST)[0][0])
+        message = f"row {row} of {name} has {int(array.max())}, too large for int64"
+        raise DataError(message, "number tokens and categories from 0")
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray | Tensor)
+
+
+def _two_lengths(values: Any) -> str:
+    """The first row, and the first that is of another length."""
+    lengths = [len(one) if hasattr(one, "__len__") else 0 for one in values]
+    odd = next((row for row, length in enumerate(lengths) if length != lengths[0]), None)
+    return "" if odd is None else f": row 0 has {lengths[0]}, row {odd} has {lengths[odd]}"
+
+
+def _unequal(message: str) -> DataError:
+    return DataError(message, "pad them to one length, and give one array, [rows, length]")
