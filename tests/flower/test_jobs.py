@@ -372,7 +372,7 @@ def test_status_shows_nodes_and_all_jobs_with_their_times(
         assert str(row["when"]).removeprefix("since ").startswith(f"{began.astimezone():%Y-%m-%d}")
 
 
-def test_status_of_a_server_that_is_not_running_shows_its_jobs(host: Host) -> None:
+def test_status_of_a_server_that_is_not_running_shows_its_jobs(host: Host, flower: Flower) -> None:
     for _ in range(3):
         record = submitted(host, "train")
         with working_on(host.server, record.name):

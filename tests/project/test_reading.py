@@ -16,15 +16,12 @@ OTHERS = {
     "cli/new.py: read_text",
     "cli/packages.py: read_text",
     "cli/app.py: os.open",
-    "flower/client/node.py: os.open",
     "flower/gateway/owners.py: read_text",
-    "flower/hosts/process_group.py: os.open",
     "flower/hosts/process_group.py: open",
     "flower/hosts/process_group.py: read_bytes",
     "flower/hosts/process_group.py: read_text",
     "flower/keys/private_files.py: os.open",
     "flower/keys/private_files.py: open",
-    "flower/server/jobs.py: os.open",
 }
 
 

@@ -25,9 +25,10 @@ from fedblocks.core.errors import count_of
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
     from fedblocks.config.model import Config
+    from fedblocks.runs.evaluated import EvaluatedRound
     from fedblocks.runs.progress import OnRound, RoundDone
     from fedblocks.runs.refusals import Refused
-    from fedblocks.runs.result import EvaluatedRound, RunResult
+    from fedblocks.runs.result import RunResult
 
 Out = Annotated[
     Path | None,

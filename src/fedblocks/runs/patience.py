@@ -40,7 +40,7 @@ def patience_of(config: Config, store: RunStore, round: int, tell: OnNote) -> Ea
     with suppress(StopRun):
         for row in store.rows(means, chosen.part, int(store.meta(SINCE) or 0), round):
             scores: dict[str, float] = {chosen.part: row["accuracy"]}
-            counted = {chosen.part: row["clients"]}
+            counted: dict[str, int] = {chosen.part: row["clients"]}
             done = RoundDone(row["round"], config.rounds, 0, 0.0, 0, 0, 0, scores, metric=metric)
             patience(replace(done, counted=counted))
     return patience
