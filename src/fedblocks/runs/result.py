@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,8 +14,9 @@ from fedblocks.config.sources import Source
 from fedblocks.config.texts import read_text
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.runs.clients import clients_from, remark_on_rows, remark_on_targets
-from fedblocks.runs.curves import column_of, curves_of
+from fedblocks.runs.client_rows import client_rows
+from fedblocks.runs.clients import remark_on_rows, remark_on_targets
+from fedblocks.runs.curves import curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
@@ -116,22 +116,7 @@ class RunResult:
         """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else last_evaluated(folder.store)
-            known = clients_from(folder.store.meta("clients"))
-            rows = folder.store.rows(
-                "SELECT client, part, view, correct, examples, extra FROM client_metrics WHERE "
-                "round = ? AND examples > 0 ORDER BY client, part, view",
-                asked,
-            )
-            metric = folder.store.metric()
-        table: dict[int, dict[str, Any]] = {c: {"client": c, **own} for c, own in known.items()}
-        for row in rows:
-            own = table.setdefault(row["client"], {"client": row["client"]})
-            row["extra"] = json.loads(row["extra"])
-            own[column_of(row["part"], row["view"])] = metric.of_row(row)
-            for name in metric.others:
-                own[f"{column_of(row['part'], row['view'])} {name}"] = row["extra"].get(name)
-        columns = dict.fromkeys(column for own in table.values() for column in own)
-        return TableRows([{**dict.fromkeys(columns), **table[client]} for client in sorted(table)])
+            return TableRows(client_rows(folder.store, asked))
 
     def curves(self, metric: str | None = None) -> TableRows:
         """A row for each evaluated round: the mean over clients in every part and model, of the
