@@ -208,7 +208,8 @@ def _without_targets(federation: Federation) -> Mask:
     y, train = federation.y, federation.train
     known = federation.task.scored(y).reshape(len(y), -1).any(1).cpu().numpy()
     scored = np.bincount(train.owners[known[train.index]], minlength=federation.clients)
-    return (train.sizes > 0) & (scored == 0)
+    without: Mask = (train.sizes > 0) & (scored == 0)
+    return without
 
 
 def _verb(remark: str, clients: int) -> str:

@@ -100,7 +100,8 @@ def _length(block: Mapping[str, Tensor]) -> float:
 
 def other_move(before: Moves, now: Moves) -> str:
     """The first stage that moves something otherwise; empty: none."""
-    for stage, own in before["lengths"].items():
+    stages: dict[str, Lengths] = before["lengths"]
+    for stage, own in stages.items():
         other = now["lengths"].get(stage, {})
         finite = [abs(value) for value in own.values() if math.isfinite(value)]
         near = NEAR * max(finite, default=0.0) + NEAR_WEIGHTS * before["weights"]

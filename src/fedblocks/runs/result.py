@@ -15,7 +15,7 @@ from fedblocks.config.sources import Source
 from fedblocks.config.texts import read_text
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.runs.clients import clients_from, remark_on_rows, remark_on_targets
+from fedblocks.runs.clients import clients_from, remarks_on_part
 from fedblocks.runs.curves import column_of, curves_of
 from fedblocks.runs.evaluated import evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
@@ -89,14 +89,10 @@ class RunResult:
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
             rows = self._summary_rows(evaluated, main.name)
-            clients = folder.store.meta("clients")
-            few = remark_on_rows(clients, part)
             scored = folder.store.metrics(part, view, asked)
-            unknown = remark_on_targets(clients, part, scored)
+            few = remarks_on_part(folder.store.meta("clients"), part, scored)
             refused = read_refusals(folder.store).text
-            return SummaryTable(
-                numbers, rows, [few, unknown, remark_on_metric(numbers, main), refused]
-            )
+            return SummaryTable(numbers, rows, [*few, remark_on_metric(numbers, main), refused])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
