@@ -106,8 +106,8 @@ def test_words_become_numbers_of_classes_and_nothing_else_does() -> None:
     words = np.array(["b", "a"], dtype=object)
     assert name_targets(words, Task())[1] == ["a", "b"]
     assert name_targets(words, Task("regression")) == (words, [])
-    mixed = np.array(["b", 1], dtype=object)
-    assert name_targets(mixed, Task())[1] == [] and name_targets([], Task())[1] == []
+    unknown = np.array(["b", None], dtype=object)
+    assert name_targets(unknown, Task())[1] == [] and name_targets([], Task())[1] == []
 
 
 def test_classes_are_counted_from_the_largest_label_unless_somebody_says() -> None:

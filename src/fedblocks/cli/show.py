@@ -5,8 +5,8 @@ keeps the contract.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,6 @@ from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 from fedblocks.core.errors import count_of
-
-if TYPE_CHECKING:
-    from fedblocks.testing import Check
 
 CHECK_FAILED = 6  # exit code
 
@@ -109,11 +106,11 @@ def plan(
     stoppable(action)
 
 
-def _end_of_check(verdicts: Sequence[Check]) -> str:
+def _end_of_check(states: Mapping[int, str]) -> str:
     """How many invariants hold, which fail, and how many were not looked at."""
-    counts = Counter[str](verdict.state for verdict in verdicts)
-    hold = f"{counts['holds']} of {count_of(len(verdicts), 'invariant')} hold"
-    numbers = ", ".join(str(verdict.number) for verdict in verdicts if not verdict.passed)
+    counts = Counter(states.values())
+    hold = f"{counts['holds']} of {count_of(len(states), 'invariant')} hold"
+    numbers = ", ".join(str(number) for number, state in states.items() if state == "fails")
     fails = f"{counts['fails']} {'fails' if counts['fails'] == 1 else 'fail'} ({numbers})"
     idle = [state for state in ("not applicable", "not checked") if counts[state]]
     failing = [fails] if numbers else []
@@ -143,7 +140,8 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         if as_json:
             show_json([{**vars(verdict), "state": verdict.state} for verdict in verdicts])
         else:
-            say(f"{method}: {_end_of_check(verdicts)}")
+            states = {verdict.number: verdict.state for verdict in verdicts}
+            say(f"{method}: {_end_of_check(states)}")
         if not all(verdict.passed for verdict in verdicts):
             raise typer.Exit(CHECK_FAILED)
 

@@ -32,10 +32,17 @@ def clients_from(text: str | None) -> dict[int, dict[str, Any]]:
     }
 
 
-def remark_on_targets(text: str | None, part: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many clients have rows in a part and no target that could be scored; `rows` are those of
-    an evaluation.
+def remarks_on_part(
+    text: str | None, part: str, rows: Sequence[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """How many clients have no rows in a part, and how many no target to score; `rows` are those
+    of an evaluation.
     """
+    return remark_on_rows(text, part), _remark_on_targets(text, part, rows)
+
+
+def _remark_on_targets(text: str | None, part: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many clients have rows in a part and no target that could be scored."""
     sizes = json.loads(text or "{}").get("rows", {}).get(part, [])
     evaluated = [row for row in rows if row["client"] < len(sizes) and sizes[row["client"]]]
     without = sum(row["examples"] == 0 for row in evaluated)

@@ -15,7 +15,7 @@ from fedblocks.config.texts import read_text
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.client_rows import client_rows
-from fedblocks.runs.clients import remark_on_rows, remark_on_targets
+from fedblocks.runs.clients import remarks_on_part
 from fedblocks.runs.curves import curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
@@ -82,13 +82,11 @@ class RunResult:
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
             rows = self._summary_rows(evaluated, main.name)
-            clients = folder.store.meta("clients")
-            few = remark_on_rows(clients, part)
             scored = folder.store.metrics(part, view, asked)
-            unknown = remark_on_targets(clients, part, scored)
+            few = remarks_on_part(folder.store.meta("clients"), part, scored)
             refused = read_refusals(folder.store).text
             remarks = [remark_on_metric(numbers, main), remark_on_scored(folder.store, asked)]
-            return SummaryTable(numbers, rows, [few, unknown, *remarks, refused])
+            return SummaryTable(numbers, rows, [*few, *remarks, refused])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
