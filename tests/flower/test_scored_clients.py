@@ -1,5 +1,5 @@
 """Means are over the same clients in every round, or the run says over how many; a refused client
-counts in no mean of a round in which it was refused, in a simulation as in a federation.
+counts in no mean of a round of the federation in which it was refused.
 """
 
 from __future__ import annotations

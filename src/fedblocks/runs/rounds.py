@@ -29,7 +29,6 @@ from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
 from fedblocks.runs.idle_blocks import notes_of_idle_blocks
 from fedblocks.runs.refusals import notes_of_refusals
-from fedblocks.runs.scored import scores_that_count
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import extra_of
 from fedblocks.runs.storage.record import (
@@ -218,7 +217,7 @@ def record(
         round=after.round,
         seconds=0.0,
         clients=len({*report.clients, *absent}),
-        metrics=scores_that_count(metrics, report),
+        metrics=metrics,
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         snapshots=_snapshots(after, portraits) if portraits is not None else [],

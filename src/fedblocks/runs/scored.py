@@ -1,8 +1,8 @@
 """Which clients the means of a round are over, and what is said where that is not everybody.
 
-A client whose update of a round was refused for what it is has no scores in that round, in a
-simulation as in a real federation. One that was absent is scored like a client that was not asked,
-where its scores come at all.
+In a real federation clients report their scores: one whose update of a round was refused for what
+it is has none in that round, and one that was absent is scored like a client that was not asked,
+where its scores come at all. A simulation scores every client itself, with the model that it has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import FAILED, UNSCORED
 from fedblocks.runs.storage.record import ClientMetric, Part
 from fedblocks.runs.storage.store import RunStore
@@ -47,15 +46,6 @@ def leave_out_refused(
     """The scores of a round without those of clients whose update of that round was refused."""
     refused = {own.client for own in refusals if own.reason not in ABSENCES}
     return [row for row in metrics if row.client not in refused]
-
-
-def scores_that_count(metrics: list[ClientMetric], report: Report) -> list[ClientMetric]:
-    """The scores of a simulated round. Where every update was refused, the models are those of
-    before, and all scores count.
-    """
-    lost = {refusal.client for refusal in report.refusals if refusal.reason != UNSCORED}
-    nothing_used = {*report.clients} <= lost
-    return metrics if nothing_used else leave_out_refused(metrics, report.refusals)
 
 
 def count_scored(metrics: Iterable[ClientMetric]) -> int:
