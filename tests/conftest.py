@@ -54,11 +54,13 @@ LONGEST = (
 
 
 # What `make test` leaves to `make test-rest`: recipes, studies, libraries of others, browsers,
-# timing; the site with its examples and notebooks; large data sets.
+# timing, mutants; the site with its examples and notebooks; scaffolds; large data sets; processes
+# that mostly wait for each other.
 REST = (
-    *("bench", "browser", "hub", "recipes", "studies"),
+    *("bench", "browser", "hub", "mutants", "recipes", "studies"),
     *("docs/test_site.py", "docs/test_site_examples.py", "docs/test_notebooks.py"),
-    "data/sets/test_real_images.py",
+    *("cli/test_new.py", "tasks/test_scikit.py"),
+    *("data/sets/test_real_images.py", "ranks/test_ends.py"),
 )
 
 

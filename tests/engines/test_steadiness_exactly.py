@@ -115,7 +115,12 @@ NET = Net.of(lambda: nn.Linear(1, 1))
 
 def behaviour_with(**changes: Any) -> behaviour.Behaviour:
     views = {"personal": [1000.0, 0.0], "global": [float("nan"), float("inf")]}
-    return {"start": ["a"], "views": views, "losses": {"1.1": 2.0}, **changes}
+    return {"start": ["a"], "views": views, "losses": {"1.1": 2.0}, "courses": {}, **changes}
+
+
+def said_of(expected: str) -> str:
+    said = f'from the same start it gives another {expected} for client "Ann"'
+    return said if expected else ""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def behaviour_with(**changes: Any) -> behaviour.Behaviour:
 def test_a_loss_behaves_as_before_up_to_a_thousandth(
     changes: dict[str, Any], expected: str
 ) -> None:
-    assert difference(behaviour_with(), behaviour_with(**changes), NET) == expected
+    assert difference(behaviour_with(), behaviour_with(**changes), NET, "Ann") == said_of(expected)
 
 
 NAN, INF = float("nan"), float("inf")
@@ -143,29 +148,29 @@ NAN, INF = float("nan"), float("inf")
     ("personal", "global_", "expected"),
     [
         ([1000.9, 0.9], [NAN, INF], ""),  # a thousandth of the largest number of all views is 1
-        ([1000.0, 1.1], [NAN, INF], "outputs"),
-        ([1000.0, -1.1], [NAN, INF], "outputs"),
-        ([1000.0, 0.0], [NAN, -INF], "outputs"),
-        ([1000.0, 0.0], [INF, INF], "outputs"),
-        ([1000.0, 0.0], [NAN, 1.0], "outputs"),
-        ([1000.0, NAN], [NAN, INF], "outputs"),
-        ([1000.0], [NAN, INF], "outputs"),
+        ([1000.0, 1.1], [NAN, INF], "output"),
+        ([1000.0, -1.1], [NAN, INF], "output"),
+        ([1000.0, 0.0], [NAN, -INF], "output"),
+        ([1000.0, 0.0], [INF, INF], "output"),
+        ([1000.0, 0.0], [NAN, 1.0], "output"),
+        ([1000.0, NAN], [NAN, INF], "output"),
+        ([1000.0], [NAN, INF], "output"),
     ],
 )
 def test_outputs_behave_as_before_number_by_number(
     personal: list[float], global_: list[float], expected: str
 ) -> None:
     now = behaviour_with(views={"personal": personal, "global": global_})
-    assert difference(behaviour_with(), now, NET) == expected
+    assert difference(behaviour_with(), now, NET, "Ann") == said_of(expected)
 
 
 def test_outputs_of_another_start_say_something_only_where_seeds_make_the_start() -> None:
     now = behaviour_with(start=["b"], losses={"1.1": 5.0})
     kept = Net.of(nn.Linear(1, 1), keep_weights=True)
-    assert difference(behaviour_with(), now, kept) == ""
-    assert difference(behaviour_with(), now, NET) == "loss"
+    assert difference(behaviour_with(), now, kept, "Ann") == ""
+    assert difference(behaviour_with(), now, NET, "Ann") == said_of("loss")
     same_start = behaviour_with(losses={"1.1": 5.0})
-    assert difference(behaviour_with(), same_start, kept) == "loss"
+    assert difference(behaviour_with(), same_start, kept, "Ann") == said_of("loss")
 
 
 def test_sixteen_of_many_outputs_are_written_down_from_the_first_to_the_last() -> None:

@@ -16,8 +16,8 @@ from fedblocks.config.options import Table
 from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.grids import cells, lanes, tune
 from fedblocks.runs.grids import grid as grids
-from fedblocks.runs.grids import lanes, tune
 from fedblocks.runs.grids.grid import Grid, cell_folder, read_cells, read_grid
 from fedblocks.runs.grids.lanes import Queue, Waiting
 from fedblocks.runs.grids.tune import Trial, _choose_best, _ended_trials, _listener, _rank
@@ -119,22 +119,22 @@ def test_runs_that_are_finished_stay_and_others_go_on(
 ) -> None:
     config = Config.of(small)
     done: list[Any] = []
-    monkeypatch.setattr(grids, "run", lambda *args: done.append(("run", *args)))
-    monkeypatch.setattr(grids, "resume", lambda *args: done.append(("resume", *args)))
-    grids._done(tmp_path, config, None, None)
+    monkeypatch.setattr(cells, "run", lambda *args: done.append(("run", *args)))
+    monkeypatch.setattr(cells, "resume", lambda *args: done.append(("resume", *args)))
+    cells.complete(tmp_path, config, None, None)
     (tmp_path / "config.toml").touch()
     for status in ("finished", "interrupted"):
         before = SimpleNamespace(config=config, status=status)
-        monkeypatch.setattr(grids, "load_run", lambda path, before=before: before)
-        assert (grids._done(tmp_path, config, None, None) is before) == (status == "finished")
+        monkeypatch.setattr(cells, "load_run", lambda path, before=before: before)
+        assert (cells.complete(tmp_path, config, None, None) is before) == (status == "finished")
     assert done == [
         ("run", config, tmp_path, None, None),
         ("resume", tmp_path, None, None, config.ingredients),
     ]
     other = SimpleNamespace(config=Config.of({**small, "rounds": 99}), status="finished")
-    monkeypatch.setattr(grids, "load_run", lambda path: other)
+    monkeypatch.setattr(cells, "load_run", lambda path: other)
     with pytest.raises(UserError, match="holds a run with other settings"):
-        grids._done(tmp_path, config, None, None)
+        cells.complete(tmp_path, config, None, None)
 
 
 def waiting(name: str, cohort: int, kind: str = "a") -> Waiting:
@@ -204,7 +204,7 @@ def test_trials_are_ranked_by_their_score_and_the_earlier_of_equals_is_first() -
     assert best.command == "fedblocks run x.toml --set rounds=2 --set a=2"
     lower = [Trial(n, "complete", score, {}, ERROR) for n, score in enumerate((3.0, 2.0))]
     assert max(lower, key=_rank).score == 2.0
-    assert _rank(trials[4]) == (-float("inf"), -4)
+    assert _rank(trials[4]) == (0, -float("inf"), -4)
     with pytest.raises(UserError, match="none of 1 trials came to its end"):
         _choose_best("x.toml", [], Path("f"), [trials[3]])
 

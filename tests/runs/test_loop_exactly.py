@@ -62,7 +62,7 @@ def lane_of(name: str, story: Story, rounds: int, every: int = 2, at: int = 0) -
     frozen = SimpleNamespace(check=lambda: story.append(f"{name} checks"))
     data = SimpleNamespace(task=Task())
     prepared: Any = SimpleNamespace(
-        config=config, experiment=SimpleNamespace(frozen=frozen, data=data)
+        config=config, clients=[], experiment=SimpleNamespace(frozen=frozen, data=data)
     )
     folder: Any = Folder(name, story)
     return Lane(folder, prepared, State(at, {}, {}, {}), [])
