@@ -299,7 +299,7 @@ def test_ten_clients_send_20_megabytes_each_at_the_same_time(
     """
     federation = Federation(tmp_path / "f", 10, waiting(wait))
     with federation.open(monkeypatch) as processes:
-        busy = lambda: occupied(federation.server / "flower.db", 8.0)
+        busy = lambda: occupied(federation.server / "flower.db", 8.0, lambda: False)
         arrived = [federation.all_answer(20 * 10**6, busy) for _ in range(rounds)]
         record_property(
             "figure",
