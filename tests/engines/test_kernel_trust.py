@@ -224,3 +224,17 @@ def test_no_tile_of_single_products_is_of_the_kind_that_triton_gets_wrong() -> N
             assert right or not (deep == 16 and stages >= 3)
         *_, deep, warps, stages = product_tiles(filters, inner, "tf32x3")
         assert not (deep == 16 and stages >= 3)
+
+
+@pytest.mark.parametrize("piece", [1, 4, 5, 100])
+def test_errors_are_looked_for_in_every_piece_of_a_result(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust, "PIECE", piece)
+    actual = torch.arange(12.0).view(3, 4).mT  # not as it lies in memory
+    for place in range(12):
+        expected = actual.double().contiguous()
+        expected.view(-1)[place] += 0.5
+        assert float(trust._largest_difference(actual, expected)) == 0.5
+    nothing = torch.full((4, 3), torch.nan, dtype=torch.double)
+    assert trust._largest_difference(actual, nothing).isnan()  # which counts as wrong
