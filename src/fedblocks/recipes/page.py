@@ -9,6 +9,7 @@ from typing import Any
 
 from fedblocks.recipes.chart import chart_of
 from fedblocks.recipes.claims_page import claims_section
+from fedblocks.recipes.lengths import length_notes
 from fedblocks.recipes.show import Row, row_of
 
 SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
@@ -93,7 +94,7 @@ def section(results: dict[str, Any]) -> str:
     picture = [f"![{results['title']}](_static/{chart_name(results)})", ""]
     drawn = picture if _has_chart(results) else []
     origin = f"Made with {versions}, {_cost(results)}."
-    shifts = _shifts(rows) if _has_chart(results) else []
+    shifts = [*_shifts(rows), *length_notes(results["cells"])] if _has_chart(results) else []
     return "\n".join([head, "", caption, "", *body, "", *drawn, *shifts, *notes, "", origin, ""])
 
 
