@@ -71,7 +71,7 @@ class Metric:
         with own_code(f'the metric "{self.name}"', ONE_NUMBER):
             number = self.of(kept, y)
         if isinstance(number, Real) or _is_one_number(number):
-            return float(number)
+            return float(number if isinstance(number, Real) else number.item())
         message = f'the metric "{self.name}" gave {_describe(number)}, not a number'
         raise UserError(message, ONE_NUMBER)
 
