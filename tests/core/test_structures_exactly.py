@@ -1,5 +1,5 @@
-"""Blocks, phases and views of a method: what is of a wrong kind is named, what is at the edge of the
-right ones is taken.
+"""Blocks, phases and views of a method: what is of a wrong kind is named, what is at the edge of
+the right ones is taken.
 """
 
 from __future__ import annotations
