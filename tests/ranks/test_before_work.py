@@ -15,6 +15,7 @@ import torch
 
 import fedblocks as fb
 from fedblocks.core.errors import UserError
+from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import FAILED, ClientFailures
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -22,6 +23,7 @@ from fedblocks.runs.ranks import build, joining
 from fedblocks.runs.ranks.closing import _copies, _zero_missing
 from fedblocks.runs.ranks.errors import RankLost
 from fedblocks.runs.ranks.ranks import Peer, Ranks
+from fedblocks.runs.ranks.reports import gather_report
 from fedblocks.runs.ranks.training import RankRounds
 
 SAME: dict[str, Any] = {
@@ -170,6 +172,33 @@ def test_work_for_one_process_is_refused_by_ranks_and_told_by_the_first(
     variables.setattr(Distributed, "get_world_size", lambda self: 1)
     assert not joining.is_rank()
     joining.refuse_ranks("a search")
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [("0", 0), ("1e-3", 1), ("1", 1), ("999999", 1), ("1e6", 0), ("nan", 0), ("-1", 0), ("", 0)],
+)
+def test_patience_is_above_0_and_below_a_million_seconds(
+    text: str, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(joining.PATIENCE, text)
+    if taken:
+        assert joining._patience().total_seconds() == pytest.approx(float(text))
+    else:
+        with pytest.raises(UserError, match=joining.PATIENCE):
+            joining._patience()
+
+
+def test_reports_of_nobody_are_put_together_as_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(Ranks, "collect_tree", lambda ranks, own: said.append(own) or [own, own])  # type: ignore[func-returns-value]
+    nobody = Report([], {"model": {}}, {"model": {}}, [], {"personal": {}})
+    gathered = gather_report(Ranks(0, 2, 1.0), nobody)
+    assert vars(gathered) == vars(nobody) and said[0]["clients"].dtype == torch.long
+    assert said[0]["down"]["model"]["values"].dtype == torch.long
+    assert said[0]["counts"]["personal"]["values"].dtype == torch.double
 
 
 def attempt(engine: Any, error: Exception | None, own: list[int]) -> Any:
