@@ -80,6 +80,16 @@ def test_groups_of_equal_weight_are_in_the_order_of_how_far_they_went_in_all() -
     assert group_clients(changes, torch.tensor([2.0, 1.0, 0.5]), 2).tolist() == [0, 1, 1]
 
 
+def test_a_cluster_is_torn_by_a_mean_of_unequal_weights() -> None:
+    """(3/2 - 1) / 3 is 1/6 and below 0.4; the longest change is 1."""
+    method = fb.Clustered(fb.small_net(), epsilon1=0.4, epsilon2=0.9, min_size=2)
+    changes = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    weights = torch.tensor([1.5, 1.0, 0.5]).double()
+    assert method.torn(changes, weights) and method.torn(changes, 10 * weights)
+    assert not replace(method, epsilon1=0.15).torn(changes, weights)
+    assert not replace(method, epsilon2=1.0).torn(changes, weights)
+
+
 def test_members_are_averaged_by_all_their_weights_and_a_slot_of_nobody_stays() -> None:
     weights = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, 0.0], [5.0, 0.0, 0.0]]).double()
     copies = {"w": torch.tensor([[4.0], [8.0], [9.0]])}
@@ -192,3 +202,15 @@ def test_a_router_starts_with_a_head_as_wide_as_it_is_told_to() -> None:
         assert len(module) == (4 if spread > 1 else 3)  # type: ignore[arg-type]
         largest = float(head.weight.detach().abs().max())
         assert 0.7 * spread / math.sqrt(5) < largest <= spread / math.sqrt(5)
+
+
+@pytest.mark.parametrize("kind", [fb.FedMN, fb.FedMNReference])
+def test_a_router_is_as_wide_as_its_method_says(kind: Any) -> None:
+    method = kind(fb.small_net(), modules=(2, 3), summary_width=7, label_width=5)
+    own = method.router
+    assert (own.summary_width, own.label_width, own.width) == (7, 5, 12)
+    # of 2 encoders, 3 modules and the outputs that follow; the printed one has 2 more
+    plain = fb.FedMN(fb.small_net(), modules=(2, 3)).router.gates
+    assert own.gates == plain + (2 if kind is fb.FedMNReference else 0)
+    stages = [tuple(value.shape) for name, value in own.net.init(0).items() if "weight" in name]
+    assert (5, 4) in stages and stages[-1] == (own.gates, 12)
