@@ -252,3 +252,35 @@ def test_fedrecon_begins_at_random_or_at_zero_and_averages_plainly_at_a_rate_of_
     steps = fb.FedRecon(NET, recon_steps=3, recon_epochs=2, recon_lr=0.3)
     (phase,) = steps.adaptation()
     assert (phase.on, phase.steps, phase.epochs, phase.updates[0].lr) == ("all", 3, 2, 0.3)
+
+
+def test_gains_of_peers_are_added_up_where_their_client_has_weight() -> None:
+    """Clients 0 and 2 had the peers 1 and 3; the second has no weight, and says nothing."""
+    method = fb.FedFomo(NET, peers=3)
+    object.__setattr__(method, "choose", lambda server, cohort: torch.tensor([[1, 3], [3, 1]]))
+    upload: Any = SimpleNamespace(
+        copies={"value": double([1.5, -2.0, 99.0], [4.0, 8.0, 99.0])}, weights=double([2.0], [0.0])
+    )
+    cohort = Cohort(torch.tensor([0, 2]), torch.ones(2).double(), {}, 4, 0, 0)
+    before = {"affinity": {"value": torch.ones(4, 4).double()}}
+    after = method.conclude({}, before, {"gains": upload}, cohort)["affinity"]["value"]
+    assert (after - 1).tolist() == [[0.0, 1.5, 0.0, -2.0], [0.0] * 4, [0.0] * 4, [0.0] * 4]
+
+
+@pytest.mark.parametrize(("round", "epsilon"), [(0, 0.5), (2, 0.3), (5, 0.0), (9, 0.0)])
+def test_peers_are_drawn_by_a_chance_that_falls(
+    round: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    name = "fedblocks.methods.fedfomo.epsilon_greedy"
+    monkeypatch.setattr(name, lambda *given: asked.append(given) or "peers")
+    server = {"affinity": {"value": torch.arange(16.0).view(4, 4)}}
+    cohort = Cohort(torch.tensor([3, 1]), torch.ones(2).double(), {}, 4, round, 7)
+    assert (
+        fb.FedFomo(NET, peers=9, epsilon=0.5, epsilon_decay=0.1).choose(server, cohort) == "peers"
+    )
+    affinity, own, count, chance, seed, _ = asked[0]
+    assert affinity[:, 0].tolist() == [12.0, 4.0] and own.tolist() == [3, 1]
+    assert (count, seed) == (3, 7) and chance == pytest.approx(epsilon)
+    alone = Cohort(torch.tensor([0]), torch.ones(1).double(), {}, 1, 0, 7)
+    assert fb.FedFomo(NET).choose(server, alone).tolist() == [[0]]

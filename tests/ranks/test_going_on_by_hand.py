@@ -148,3 +148,39 @@ def test_how_a_run_is_spread_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = SimpleNamespace(engine=fb.Sequential())
     run: Any = SimpleNamespace(prepared=prepared, ranks=Ranks(1, 4, 1.0, group="g"))
     assert starting.setting_of(run) == {"engine": "sequential", "ranks": 4, "backend": "by g"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_ranks_go_on_from_a_checkpoint_or_from_the_start(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    note = lambda text, value=None: lambda *given: done.append(text) or value
+    monkeypatch.setattr(starting, "_look_for_checkpoint", note("look", there))
+    monkeypatch.setattr(starting, "_same_constants", note("constants"))
+    monkeypatch.setattr(starting, "notes_on_starting_anew", lambda folder: ["anew"])
+    monkeypatch.setattr(starting, "notes_on_skipped", lambda round, skipped: [round, *skipped])
+    monkeypatch.setattr(
+        starting, "scattered_state", lambda ranks, owners, place: (place, ["one is damaged"])
+    )
+    found = SimpleNamespace(round=6)
+    monkeypatch.setattr(starting, "state_of", lambda loaded, device: done.append(loaded) or found)
+    monkeypatch.setattr(starting.checkpoint, "drop_later", lambda *given: done.append(given))
+    monkeypatch.setattr("fedblocks.runs.run.changes_since", lambda folder, ranks: [f"of {ranks}"])
+    monkeypatch.setattr("fedblocks.runs.run.refuse_other_blocks", note("blocks"))
+    ranks: Any = SimpleNamespace(
+        count=3, tell=lambda value: value, together=lambda work: work(),
+        lead=lambda work, serve: work(),
+    )  # fmt: skip
+    experiment = SimpleNamespace(
+        start=lambda: "start", owners=None, data=SimpleNamespace(device="cpu")
+    )
+    run: Any = SimpleNamespace(experiment=experiment, prepared=SimpleNamespace(notes=["known"]))
+    folder: Any = SimpleNamespace(checkpoints="c", store=SimpleNamespace(last_round=lambda: 7))
+    state, notes = starting._last_state(ranks, folder, run, False)
+    if there:
+        assert state is found and notes == ["known", "of 3", 6, "one is damaged"]
+        assert done == ["look", "constants", ("c", 7), "blocks", ("c", 6)]
+    else:
+        assert state == "start" and notes == ["known", "of 3", "anew"]
+        assert done == ["look", "constants"]
