@@ -121,3 +121,12 @@ def test_a_method_says_its_functions_and_names_of_tags() -> None:
     assert (message, fix) == (
         "Tagged.tags is a str, not a tuple of names", 'write tags = ("cohort",)',
     )  # fmt: skip
+
+
+def test_functions_that_cannot_be_called_as_a_run_calls_them_are_refused() -> None:
+    short = type("Short", (fb.FedPer,), {"predict": lambda self, blocks: blocks})(NET)
+    message, fix = said(check_structure, short)
+    assert message == "Short.predict(blocks) is called as predict(blocks, x)"
+    assert fix == "write `def predict(self, blocks, x):`"
+    none = type("Odd", (fb.FedPer,), {"loss": 3})(NET)
+    assert said(check_structure, none)[0] == "Odd.loss is an int, not a function"
