@@ -87,3 +87,18 @@ def test_uploads_fit_if_every_one_of_them_does() -> None:
     assert fitting({"a": right, "b": right}, slots) and fitting({}, slots)
     assert not fitting({"a": right, "b": wrong}, slots)
     assert not fitting({"a": wrong, "b": right}, slots)
+
+
+@pytest.mark.parametrize("everybody", [0.0, 1.0, 4.0])
+def test_modules_are_averaged_over_all_clients_where_that_is_printed(everybody: float) -> None:
+    """Of the examples of everybody, a quarter used the first output and three quarters the second;
+    without any examples nothing changes.
+    """
+    method = fb.FedMN(NET, modules=(2, 2), normalise_blocks=False)
+    shares = torch.tensor([[0.25, 0.0], [0.0, 0.75]]).double()
+    uploads: Any = {"outputs": upload([0, 1], {}, everybody * shares)}
+    sizes = torch.tensor([everybody, 0.0]).double()
+    cohort = Cohort(torch.arange(2), sizes, {}, 2, 3, 0)
+    server = {"outputs": {"w": torch.tensor([[8.0], [8.0]])}}
+    after = method.conclude(server, server, uploads, cohort)["outputs"]["w"].flatten().tolist()
+    assert after == ([2.0, 6.0] if everybody else [8.0, 8.0])

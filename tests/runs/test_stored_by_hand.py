@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedblocks.core.errors import RunFolderError
 from fedblocks.core.state import State
 from fedblocks.runs import rounds
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.folder import BEFORE_CONFIG, CONFIG, STORE, _refuse_no_run
 from fedblocks.runs.storage.record import RoundRecord
 
 CLIENTS = {client: {"own": {"v": torch.tensor([float(client)])}} for client in (0, 70)}
@@ -91,3 +93,34 @@ def test_lanes_share_the_seconds_of_their_round(monkeypatch: pytest.MonkeyPatch)
     ends: Any = rounds._play(None, prepared, [State(0, {}, {}, {})] * 2, None, [])  # type: ignore[arg-type]
     assert [record["seconds"] for _, record in ends] == [3.0, 3.0]
     assert [record["started_at"] for _, record in ends] == ["then", "then"]
+
+
+FOLDERS = [
+    ([], "is empty, not a run"),
+    ([STORE], "is a run that was stopped before it began"),
+    ([*BEFORE_CONFIG], "is a run that was stopped before it began"),
+    ([STORE, "notes.txt"], f"is not a run: it has no {CONFIG}"),
+    ([CONFIG], f"is not a run: it has no {STORE}"),
+    (["notes.txt"], f"is not a run: it has no {CONFIG} and {STORE}"),
+    ([CONFIG, "checkpoints/round-000001"], f"has lost its record, {STORE}"),
+    ([CONFIG, "checkpoints/other"], f"is not a run: it has no {STORE}"),
+    ([CONFIG, STORE], ""),
+]
+
+
+@pytest.mark.parametrize(("files", "said"), FOLDERS, ids=range(len(FOLDERS)))
+def test_a_folder_is_told_from_a_run_by_what_is_in_it(
+    files: list[str], said: str, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    if said:
+        with pytest.raises(RunFolderError) as refused:
+            _refuse_no_run(tmp_path)
+        assert said in refused.value.message
+    else:
+        _refuse_no_run(tmp_path)
+    for path, what in ((tmp_path / "nowhere", "does not exist"), (Path(__file__), "is not a fol")):
+        with pytest.raises(RunFolderError, match=what):
+            _refuse_no_run(path)
