@@ -238,3 +238,27 @@ def test_a_name_that_stands_for_no_metric_is_refused(monkeypatch: pytest.MonkeyP
         UserError, match=r'METRICS."mean".: the function mean_error is not a metric'
     ):
         Task(metrics="mean")  # type: ignore[arg-type]
+
+
+def test_every_metric_has_its_direction_and_what_it_remembers() -> None:
+    kept = {
+        name: (metric.better, getattr(getattr(metric, "keep", None), "__name__", "counts"))
+        for name, metric in METRICS.items()
+    }
+    outputs, choice = "keep_outputs", "keep_choice"
+    assert kept == {
+        "accuracy": ("higher", "counts"), "loss": ("lower", "counts"),
+        "f1_macro": ("higher", choice), "f1_micro": ("higher", choice),
+        "auroc": ("higher", outputs), "average_precision": ("higher", outputs),
+        "calibration_error": ("lower", outputs), "mae": ("lower", outputs),
+        "rmse": ("lower", outputs), "r2": ("higher", outputs),
+        "perplexity": ("lower", "keep_log_loss"),
+    }  # fmt: skip
+
+
+def test_areas_are_a_mean_over_labels() -> None:
+    """The first label is ranked right, 1; of the second's two pairs one is, 1/2."""
+    outputs = double([1.0, 2.0], [0.0, 1.0], [0.0, 3.0])
+    y = double([1.0, 1.0], [0.0, 0.0], [0.0, 0.0])
+    assert METRICS["auroc"].of(outputs, y) == pytest.approx((1 + 0.5) / 2)  # type: ignore[call-arg,arg-type]
+    assert METRICS["average_precision"].of(outputs, y) == pytest.approx((1 + 0.5) / 2)  # type: ignore[call-arg,arg-type]

@@ -13,6 +13,7 @@ import pytest
 import fedblocks as fb
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.runs.grids import cells, tune
+from fedblocks.runs.grids.grid import Grid
 from fedblocks.runs.grids.method_grid import grid_of, names_of
 from fedblocks.runs.grids.space import OneOf, Range, parse_space
 from fedblocks.runs.ranks.loop import _ending_elsewhere
@@ -159,3 +160,9 @@ def test_a_run_that_is_stopped_ends_silently_at_ranks_that_write_nothing() -> No
     assert vars(stopped.value)["silent"] is True
     with pytest.raises(ValueError, match="odd"), _ending_elsewhere():
         raise ValueError("odd")
+
+
+def test_the_key_of_a_comparison_does_not_depend_on_the_order_of_its_options() -> None:
+    tables = ({"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1})
+    keys = {Grid(SimpleNamespace(resolved=lambda t=t: t), {}, 1).key() for t in tables}  # type: ignore[arg-type,misc]
+    assert len(keys) == 1 and len(keys.pop()) == 8

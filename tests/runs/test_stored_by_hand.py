@@ -124,3 +124,23 @@ def test_a_folder_is_told_from_a_run_by_what_is_in_it(
     for path, what in ((tmp_path / "nowhere", "does not exist"), (Path(__file__), "is not a fol")):
         with pytest.raises(RunFolderError, match=what):
             _refuse_no_run(path)
+
+
+@pytest.mark.parametrize("unseen", [[], [5]])
+def test_clients_that_never_train_join_before_they_are_tried(unseen: list[int]) -> None:
+    asked: list[Any] = []
+
+    def evaluate(states: Any, clients: Any, engine: Any, parts: Any, joining: bool = False) -> Any:
+        asked.append((clients, parts, joining))
+        return [SimpleNamespace(scores={}, failures=[], portraits={"p": 1})] * 2
+
+    lanes: Any = SimpleNamespace(evaluate_parts=evaluate)
+    config = SimpleNamespace(evaluation=SimpleNamespace(parts=("test", "train")))
+    data = SimpleNamespace(task=None)
+    one = SimpleNamespace(
+        config=config, clients=[1, 2], unseen=unseen, experiment=SimpleNamespace(data=data)
+    )
+    tables = rounds._evaluate(lanes, [one, one], [], None, [True, False])  # type: ignore[list-item,arg-type]
+    assert asked[0] == ([[1, 2], []], ("test", "train"), False)
+    assert asked[1:] == ([([[5], []], ("test",), True)] if unseen else [])
+    assert [portraits for _, portraits, _ in tables] == [{"p": 1}, None]
