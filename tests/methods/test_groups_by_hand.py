@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.admission import fitting
@@ -15,6 +17,8 @@ from fedblocks.core.rules import Average
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Upload
 from fedblocks.methods._common.clustering import clearest, silhouette
+from fedblocks.methods.fedmn.gates import shares
+from fedblocks.methods.fedmn.warm_start import module_changes
 
 NET = fb.small_net()
 
@@ -102,3 +106,31 @@ def test_modules_are_averaged_over_all_clients_where_that_is_printed(everybody: 
     server = {"outputs": {"w": torch.tensor([[8.0], [8.0]])}}
     after = method.conclude(server, server, uploads, cohort)["outputs"]["w"].flatten().tolist()
     assert after == ([2.0, 6.0] if everybody else [8.0, 8.0])
+
+
+def test_what_clients_changed_of_modules_is_side_by_side_without_statistics() -> None:
+    copies = {"w": torch.tensor([[[3.0], [5.0]]]), "running_mean": torch.ones(1, 2, 1)}
+    uploads: Any = {"encoders": upload([0], copies, torch.ones(1, 2))}
+    uploads["outputs"] = upload([0], {"v": torch.tensor([[[7.0]]])}, torch.ones(1, 1))
+    before = {"encoders": {"w": torch.tensor([[1.0], [1.5]]), "running_mean": torch.zeros(2, 1)}}
+    before["outputs"] = {"v": torch.tensor([[10.0]])}
+    changes = module_changes(before, uploads, ("encoders", "outputs"))
+    assert changes.tolist() == [[2.0, 3.5, -3.0]]
+
+
+def test_a_target_is_a_layer_with_tensors_of_its_own() -> None:
+    module = nn.Sequential(OrderedDict(outer=nn.Sequential(OrderedDict(inner=nn.Linear(4, 4)))))
+    assert fb.lora(module, 1, targets="inner").targets == ("outer.inner",)
+    with pytest.raises(
+        fb.UserError, match='no layer outside of the head matches the target "outer"'
+    ):
+        fb.lora(module, 1, targets="outer")
+
+
+def test_all_of_a_prediction_comes_through_a_single_module() -> None:
+    """One encoder, two modules of which the second is closed for the output, one output."""
+    gates = [torch.ones(2, 1), torch.tensor([[1.0, 0.0]])]
+    sent = [torch.ones(1), torch.ones(2), torch.ones(1)]
+    assert [own.tolist() for own in shares(gates, sent)] == [[1.0], [1.0, 0.0]]
+    single = shares([torch.ones(1, 1)], [torch.ones(1), torch.ones(1)])
+    assert [own.tolist() for own in single] == [[1.0]]

@@ -142,6 +142,20 @@ def test_a_rank_that_does_not_see_the_folder_is_told_the_configuration() -> None
     assert (told.rounds, told.engine, told.source.name) == (3, "vectorised", "there")
 
 
+def test_objects_are_compared_with_those_of_the_run_at_every_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Any] = []
+    copy = lambda update: ("copied", update)
+    whole = SimpleNamespace(model_copy=copy)
+    stored = SimpleNamespace(is_of_objects=True, of_objects=lambda objects: whole)
+    monkeypatch.setattr(starting, "check_same", lambda *given: compared.append(given))
+    monkeypatch.setattr(starting.Config, "stored", lambda table, source: stored)
+    said = {"table": {}, "source": ["there", ""], "engine": "sequential"}
+    told: Any = starting._told_config(said, lambda config: "objects")  # type: ignore[arg-type,return-value]
+    assert compared == [(stored, "objects")] and told == ("copied", {"engine": "sequential"})
+
+
 def test_how_a_run_is_spread_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = SimpleNamespace(get_backend=lambda group: f"by {group}")
     monkeypatch.setattr(starting, "dist", backend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from fedblocks.core.errors import CheckpointError, RunFolderError, UserError
 from fedblocks.runs import newest, python, rounds, run
 from fedblocks.runs.grids.lanes import is_mapped
 from fedblocks.runs.grids.method_grid import data_of, recipes_of
-from fedblocks.runs.progress import RoundDone, RunWarning, print_too
+from fedblocks.runs.progress import RoundDone, RunWarning, print_too, warn_of
 from fedblocks.runs.stopping import Stop
 from fedblocks.runs.storage import database, lock
 from fedblocks.runs.storage.config_record import refuse_edited
@@ -265,3 +266,12 @@ def test_nonsense_in_a_checkpoint_is_told_in_one_short_line() -> None:
         raise ValueError("one\ntwo")
     with pytest.raises(UserError, match="as it is"), refuse_nonsense("round-1"):
         raise UserError("as it is")
+
+
+def test_a_warning_is_shown_where_a_program_called_us() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of(Note("look", "warning"))
+        warn_of(Note("only a note"))
+    (shown,) = caught
+    assert (str(shown.message), shown.filename) == ("look", __file__)
