@@ -20,84 +20,10 @@ from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
 from tests.representatives import case_of, mark_others
 
-KEY = torch.tensor(12345)
 # in batches of 4: one left over, one example, one full batch, nothing, a half, two full
 SIZES = (9, 1, 4, 0, 6, 8)
 ALL = (fb.Crop(2, fill=-1.0), fb.Flip(), fb.Jitter(0.3, 0.3), fb.Noise(0.2), fb.Scale(0.2))
 pytestmark = pytest.mark.filterwarnings("ignore:.*training rows")
-
-
-def draws(rows: int = 8) -> fb.Draws:
-    return fb.Draws(KEY, rows)
-
-
-def images(rows: int = 8) -> Tensor:
-    return torch.from_numpy(generator(0, "images").normal(size=(rows, 3, 6, 5)))
-
-
-# each by itself, against a loop over examples that has the same numbers
-
-
-def test_a_crop_is_a_window_of_the_padded_image() -> None:
-    x, numbers = images(200), draws(200)
-    down, right = numbers.integers(5), numbers.integers(5)
-    moved = fb.Crop(2, fill=7.0)(x, draws(200))
-    for image, top, left, result in zip(x, down, right, moved, strict=True):
-        padded = np.pad(image.numpy(), ((0, 0), (2, 2), (2, 2)), constant_values=7.0)
-        window = padded[:, int(top) : int(top) + 6, int(left) : int(left) + 5]
-        assert np.array_equal(window, result.numpy())
-    assert {*down.tolist()} == {*right.tolist()} == set(range(5))
-
-
-def test_a_flip_mirrors_left_to_right_by_chance() -> None:
-    x = images(400)
-    flipped = fb.Flip(0.25)(x, draws(400))
-    is_flipped = draws(400).uniform() < 0.25
-    for image, turned, result in zip(x, is_flipped, flipped, strict=True):
-        assert torch.equal(result, image[..., range(4, -1, -1)] if turned else image)
-    assert abs(float(is_flipped.double().mean()) - 0.25) < 0.07  # three standard deviations
-
-
-def test_jitter_has_another_brightness_and_contrast() -> None:
-    x, numbers = images(50), draws(50)
-    bright, contrast = (
-        1 + 0.4 * (2 * numbers.uniform() - 1),
-        1 + 0.1 * (2 * numbers.uniform() - 1),
-    )
-    result = fb.Jitter(0.4, 0.1)(x, draws(50))
-    for image, b, c, other in zip(x, bright, contrast, result, strict=True):
-        lit = image * b
-        torch.testing.assert_close(other, lit.mean() + c * (lit - lit.mean()))
-    assert 0.6 < float(bright.min()) < 0.7 and 1.3 < float(bright.max()) < 1.4
-
-
-def test_noise_is_normal() -> None:
-    noise = fb.Noise(0.5)(torch.zeros(100, 40), draws(100))
-    assert abs(float(noise.mean())) < 0.03 and abs(float(noise.std()) - 0.5) < 0.03
-    # of a normal distribution 68.3 percent lie within one spread, of an even one 57.7
-    assert abs(float((noise.abs() < 0.5).double().mean()) - 0.683) < 0.03
-
-
-def test_scale_has_a_factor_for_each_example_and_channel() -> None:
-    x = images().flatten(2)  # three channels of 30 steps
-    factors = fb.Scale(0.2)(x, draws()) / x
-    torch.testing.assert_close(factors, factors[..., :1].expand_as(factors))
-    assert len(factors[..., 0].unique()) == 24
-    flat = images().flatten(1)
-    assert len((fb.Scale(0.2)(flat, draws()) / flat)[:, 0].unique()) == 8
-
-
-def test_a_row_has_the_same_noise_however_wide_the_batch() -> None:
-    x = images()
-    torch.testing.assert_close(augment_batch(ALL, x, KEY)[:3], augment_batch(ALL, x[:3], KEY))
-
-
-def test_every_augmentation_and_step_has_noise_of_its_own() -> None:
-    x = torch.zeros(8, 4)
-    twice = augment_batch((fb.Noise(), fb.Noise()), x, KEY)
-    once = augment_batch((fb.Noise(),), x, KEY)
-    assert not torch.allclose(twice, 2 * once)
-    assert not torch.equal(once, augment_batch((fb.Noise(),), x, fold(KEY, 1)))
 
 
 # in training
