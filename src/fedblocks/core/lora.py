@@ -59,6 +59,7 @@ class LoraNet(Net):
         super().__init__(make, spec.head, None, plain.dtype, plain.input_shape, output=plain.output)
         without_numbers = any(value.is_meta for value in self.base.values())
         self.base_hash = "" if without_numbers else content_hash(self.base)
+        self.adapters_are = f"scale {spec.scale!r}"  # no output shows it while a factor is zero
 
     @property
     def plain(self) -> Net:

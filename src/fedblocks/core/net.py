@@ -60,6 +60,7 @@ class Net:
         self.output = output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = ""  # content hash of the tensors that nobody trains
+        self.adapters_are = ""  # what a net has of adapters that is in no tensor
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             module = mappable(make_module(make))
