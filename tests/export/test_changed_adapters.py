@@ -69,6 +69,6 @@ def test_another_scale_of_adapters_is_refused(call: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("call", CALLS)
 def test_another_factor_of_what_starts_at_zero_is_refused(call: str, tmp_path: Path) -> None:
     fb.run(gated(1.0), data(), rounds=2, out=tmp_path / "run")
-    with pytest.raises(fb.UserError, match="another output .* once what is zero has learned"):
+    with pytest.raises(fb.UserError, match=r"another output .* once what is zero has learned"):
         CALLS[call](tmp_path / "run", gated(3.0))
     CALLS[call](tmp_path / "run", gated(1.0))

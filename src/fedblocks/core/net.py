@@ -59,8 +59,7 @@ class Net:
         self.dtype = dtype
         self.output = output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
-        self.base_hash = ""  # content hash of the tensors that nobody trains
-        self.adapters_are = ""  # what a net has of adapters that is in no tensor
+        self.base_hash = self.adapters_are = ""  # of what nobody trains: tensors, and the rest
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             module = mappable(make_module(make))

@@ -44,8 +44,7 @@ class Adapter(nn.Module):
         product = dense if current().mapped else F.linear
         return product(product(x, self.lora_A, None), self.lora_B, None) * self.lora_scale
 
-    @staticmethod
-    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
+    def merge_change(self, weight: Tensor, change: Tensor) -> Tensor:
         """The layer's weights with B A, [outputs, inputs], times the scale added to them."""
         return weight + change.view_as(weight)
 
@@ -78,11 +77,16 @@ class LoraEmbedding(Embedding, Adapter):
     def forward(self, input: Tensor) -> Tensor:
         product = dense if current().mapped else F.linear
         columns = embed(input, self.lora_A.mT)
-        return super().forward(input) + product(columns, self.lora_B, None) * self.lora_scale
+        change = product(columns, self.lora_B, None) * self.lora_scale
+        if self.padding_idx is not None:  # its row stays as it is, as in torch
+            change = torch.where((input == self.padding_idx)[..., None], 0.0, change)
+        return super().forward(input) + change
 
-    @staticmethod
-    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
-        return weight + change.mT
+    def merge_change(self, weight: Tensor, change: Tensor) -> Tensor:
+        rows = change.mT
+        if self.padding_idx is not None:
+            rows = rows.index_fill(0, torch.tensor(self.padding_idx, device=rows.device), 0.0)
+        return weight + rows
 
 
 class LoraAttention(MultiheadAttention, Adapter):
