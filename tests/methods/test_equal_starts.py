@@ -42,7 +42,7 @@ def answers(result: fb.RunResult, method: fb.Method, client: int) -> torch.Tenso
 
 @pytest.mark.parametrize("net", [adapted, kept], ids=["adapters", "kept weights"])
 def test_ifca_is_refused_where_its_models_begin_alike(net: Any, tmp_path: Path) -> None:
-    with pytest.raises(fb.UserError, match='makes IFCA FedAvg.* start = "updates" parts them'):
+    with pytest.raises(fb.UserError, match=r'makes IFCA FedAvg.* start = "updates" parts them'):
         run(fb.IFCA(net(), clusters=2), tmp_path / "run")
     # as it said: all clients have one model
     method = fb.IFCA(net(), clusters=2, lr=0.5, epochs=5)

@@ -13,7 +13,8 @@ from torch import nn
 
 from fedblocks.core.errors import NetError
 from fedblocks.core.frozen_hash import content_hash
-from fedblocks.core.lora_targets import ALL, LoraSpec, check_spec, find_targets
+from fedblocks.core.lora_origin import check_numbers, modules_in, share_tensors, with_own_modules
+from fedblocks.core.lora_targets import ALL, LoraSpec, check_spec, find_targets, names_of_targets
 from fedblocks.core.net import Net
 from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.parts import Params
@@ -30,14 +31,19 @@ class LoraNet(Net):
 
     def __init__(self, plain: Net, spec: LoraSpec) -> None:
         # what `plain` is made of, and not itself: it would hold the base a second time
-        self._about = (plain.make, plain.named_head, None, plain.dtype, plain.input_shape)
+        own = with_own_modules(plain.make)
+        self._about = (own, plain.named_head, None, plain.dtype, plain.input_shape)
         self.plain_names = plain.names  # of all tensors of the net without adapters
         self.spec = spec
         check_spec(spec, plain.dtype)
-        make = partial(_make, plain.make, spec)
+        make = partial(_make, own, spec)
         super().__init__(make, spec.head, None, plain.dtype, plain.input_shape, output=plain.output)
+        for module in modules_in(own):
+            share_tensors(module, self.base)
         without_numbers = any(value.is_meta for value in self.base.values())
         self.base_hash = "" if without_numbers else content_hash(self.base)
+        if not without_numbers:
+            check_numbers(self.base)
         self.adapters_are = f"scale {spec.scale!r}"  # no output shows it while a factor is zero
 
     @property
@@ -162,11 +168,13 @@ def lora(
     convolution and attention outside of the head. `head` is the path of a part that is trained as a
     whole. A module starts from its own weights; `dtype` is for modules, a net has its own.
     """
+    if isinstance(net, LoraNet):
+        fix = "give the net that it was made of, and all targets at once"
+        raise NetError("the net has adapters already", fix)
     if isinstance(net, nn.Module):
         net = partial(_copy_of, net)
     plain = net if isinstance(net, Net) else Net(net, None, None, dtype)
-    names = (targets,) if isinstance(targets, str) else tuple(targets)
-    return LoraNet(plain, LoraSpec(rank, alpha, names, head))
+    return LoraNet(plain, LoraSpec(rank, alpha, names_of_targets(targets), head))
 
 
 def _copy_of(module: nn.Module) -> nn.Module:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
 import torch
 from torch import nn
 
 from fedblocks.core.cuts import check_path, is_under, shared_tensors
-from fedblocks.core.errors import NetError, UserError, nearest
-from fedblocks.layers.lora import FITTING, adapter_size, form_with_adapter
+from fedblocks.core.errors import NetError, UserError, a_kind, nearest
+from fedblocks.layers.lora import FITTING, adapter_size, form_with_adapter, why_unfit
 
 ALL = "all"  # every layer but embeddings that an adapter fits
 
@@ -78,10 +81,17 @@ def _check_target(module: nn.Module, path: str, rank: int) -> None:
             f'the target "{path}" is inside the attention "{outer}", which does not call it',
             f'name "{outer}": its adapter serves queries, keys and values',
         )
-    if form_with_adapter(layer) is None:
+    if why := why_unfit(layer):
         raise NetError(
-            f'the target "{path}" is a {type(layer).__name__} that no adapter fits',
+            f'the target "{path}" is {a_kind(layer)} {why}',
             f"adapters fit {FITTING}; leave it out",
+        )
+    weight = getattr(layer, "weight", None)
+    if weight is not None and not weight.is_floating_point():
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise NetError(
+            f'the weights of the target "{path}" are {kind}, to which no adapter can be added',
+            "give the module before it was quantised, or leave the layer out",
         )
     _check_tied(module, [path], f'the target "{path}"')
     size = adapter_size(layer)
@@ -107,13 +117,39 @@ def _check_tied(module: nn.Module, paths: list[str], what: str) -> None:
 
 
 def check_spec(spec: LoraSpec, dtype: torch.dtype) -> None:
+    _check_kinds(spec)
     if spec.rank < 1:
         raise UserError(f"rank = {spec.rank} leaves no adapter", "choose a rank of at least 1")
-    if not spec.alpha > 0:
-        raise UserError(f"alpha = {spec.alpha} is not above 0", "choose e.g. twice the rank")
+    if not 0 < spec.alpha < inf:
+        wrong = "not above 0" if spec.alpha <= 0 else "no finite number"
+        raise UserError(f"alpha = {spec.alpha} is {wrong}", "choose e.g. twice the rank")
     if not dtype.is_floating_point or torch.finfo(dtype).bits < 32:
         raise UserError(
             f"adapters in {str(dtype).removeprefix('torch.')} lose digits in every product of "
             "their factors",
             "use float32 for the net: Net.of(..., dtype=torch.float32)",
         )
+
+
+def _check_kinds(spec: LoraSpec) -> None:
+    """Refuse what is no number, or no name."""
+    rank, alpha, head = spec.rank, spec.alpha, spec.head
+    if isinstance(rank, bool) or not isinstance(rank, int):
+        raise UserError(f"rank = {rank!r} is no whole number", "choose e.g. rank=8")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise UserError(f"alpha = {alpha!r} is no number", "choose e.g. alpha=16")
+    if head is not None and not isinstance(head, str):
+        raise UserError(f"head = {head!r} is no path", 'name a part of the net: head="classifier"')
+
+
+def names_of_targets(targets: Any) -> tuple[str, ...]:
+    """Targets as they were said, as a tuple of names."""
+    names = (targets,) if isinstance(targets, str) else targets
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        message = f"targets = {targets!r} are no names of layers"
+        raise UserError(message, 'name some, targets=("query", "value"), or say "all"')
+    names = tuple(names)
+    if not names:
+        message = "targets = () names no layer, so that there would be no adapter"
+        raise UserError(message, 'name some, or say "all"')
+    return names

@@ -89,9 +89,9 @@ class ProductLoRA(RankedMethod):
         if name in self.adapted.zero_factors:
             return torch.zeros(shape, dtype=dtype, device=client.key.device)
         drawn = uniform(fold(client.key, number), shape).to(dtype)
-        if name in self.adapted.lora_B.names:
-            return torch.special.ndtri(drawn)
-        return (2 * drawn - 1) * shape[1] ** -0.5
+        is_normal = name in self.adapted.lora_B.names
+        start: Tensor = torch.special.ndtri(drawn) if is_normal else 2 * drawn - 1
+        return start if is_normal else start.mul(shape[1] ** -0.5)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         down, up = blocks[DOWN], self.scaled(blocks)
