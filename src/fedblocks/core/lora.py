@@ -73,6 +73,10 @@ class LoraNet(Net):
         """The factors that are zero at the start: A of an embedding, B of other layers."""
         return {_tensor(path, f"lora_{self._adapter(path).zero_factor}") for path in self.targets}
 
+    def weight_name(self, path: str) -> str:
+        """The name of the weights that an adapter adds to."""
+        return _tensor(path, self._adapter(path).weight_name)
+
     def _adapter(self, path: str) -> Adapter:
         """The layer with an adapter at a path."""
         layer = self.template.get_submodule(path)
@@ -124,9 +128,8 @@ class LoraNet(Net):
         self._check_own(params)
         whole = {**self.base, **{n: params[n] for n in self.plain_names if n in self.names}}
         for path, change in self.changes(params).items():
-            layer = self._adapter(path)
-            name = _tensor(path, layer.weight_name)
-            whole[name] = layer.merge_change(whole[name].to(change.device), change)
+            name = self.weight_name(path)
+            whole[name] = self._adapter(path).merge_change(whole[name].to(change.device), change)
         return {name: whole[name] for name in self.plain_names}
 
     def _check_own(self, params: Params) -> None:
