@@ -82,8 +82,9 @@ def test_a_layer_that_no_adapter_fits_is_refused_with_the_reason(
         fb.lora(module, rank=2, targets=("own",))
 
 
-def test_quantised_weights_are_refused() -> None:
-    module = plain()
+@pytest.mark.parametrize("bias", [True, False])
+def test_quantised_weights_are_refused(bias: bool) -> None:
+    module = nn.Sequential(nn.Linear(7, 13, bias=bias), nn.Linear(13, 5))
     weight = module[0].weight.data
     del module[0].weight
     module[0].register_buffer("weight", (weight * 100).to(torch.int8))
@@ -115,3 +116,10 @@ def test_a_base_in_half_precision_is_computed_in_single(dtype: torch.dtype) -> N
     x = torch.randn(4, 7)
     assert net.base["0.weight"].dtype == torch.float32
     assert torch.equal(net(net.init(0), x), half.float()(x))  # its numbers, exactly
+
+
+def test_fedmn_needs_a_head_to_take_the_place_of() -> None:
+    headless = fb.lora(plain(), rank=2, targets=("0",))
+    with pytest.raises(fb.UserError, match="the net with adapters has no head"):
+        _ = fb.FedMN(headless).path
+    assert fb.FedMN(fb.lora(plain(), rank=2, targets=("0",), head="2")).path.classes == 5

@@ -54,13 +54,18 @@ def _find_target(outside: dict[str, nn.Module], target: str) -> list[str]:
     if target == ALL:
         matching = [path for path in fitting if not isinstance(outside[path], nn.Embedding)]
     else:
-        layers = [p for p, part in outside.items() if any(True for _ in part.parameters(False))]
+        layers = [path for path, part in outside.items() if _has_tensors(part)]
         matching = [p for p in layers if p == target or p.endswith(f".{target}")]
     if not matching:
         raise UserError(
             f'no layer outside of the head matches the target "{target}"', nearest(target, fitting)
         )
     return matching
+
+
+def _has_tensors(part: nn.Module) -> bool:
+    """Whether a part has tensors itself; weights that were quantised are no parameters."""
+    return any(True for _ in (*part.parameters(False), *part.buffers(False)))
 
 
 def _fits(path: str, part: nn.Module, outside: dict[str, nn.Module]) -> bool:
