@@ -17,7 +17,7 @@ from fedblocks.core.parts import Params
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding
 
 ADAPTERS = "adapters are what their merged weights are"
-_ROWS = 2
+_TRIED = 2  # examples
 _SIZE = 0.3  # of the change of a layer's weights, of that of the weights
 _ROUNDING = 1e-4  # of the outputs
 _SHARE = 0.01  # of what the adapters change, that is still rounding in a deep net
@@ -41,7 +41,7 @@ def unlike_merged(net: LoraNet, x: Tensor) -> str:
     """What differs, as the end of a sentence, between a net with adapters and one with the same
     changes in its weights; empty: nothing.
     """
-    rows = x[:_ROWS].cpu()
+    rows = x[:_TRIED].cpu()
     if not _differ(net, rows, net.targets):
         return ""
     wrong = [path for path in net.targets if _differ(net, rows, [path])]
