@@ -385,3 +385,30 @@ def test_a_method_that_needs_norms_is_shown_with_a_net_that_has_them(fedblocks: 
     assert entry["stateful"] is True
     without = fedblocks("plan", "fedbn", "--set", "net.name=mlp")
     assert without.code == 2 and 'net = {name = "cnn", batch_norm = true}' in without.err
+
+
+OWN_ADAPTERS = """
+import fedblocks as fb
+from torch import nn
+
+
+def adapted(input_shape, classes: int, rank: int = 4):
+    layers = nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes)
+    return fb.lora(nn.Sequential(*layers), rank=rank, targets=("1",), head="3")
+
+
+fb.NETS["adapted"] = adapted
+fb.METHODS["fedsa_lora"] = fb.FedSALoRA
+"""
+
+
+def test_a_method_over_adapters_is_shown_with_a_net_that_has_them(
+    fedblocks: Any, tmp_path: Path
+) -> None:
+    code = tmp_path / "own.py"
+    code.write_text(OWN_ADAPTERS)
+    without = fedblocks("plan", "fedsa_lora", "--code", str(code))
+    assert without.code == 2 and "--set net.name=NAME --set head=private" in without.err
+    sets = ("--set", "net.name=adapted", "--set", "head=private")
+    shown = fedblocks("plan", "fedsa_lora", *sets, "--code", str(code), "--json")
+    assert [block["name"] for block in shown.json["blocks"]] == ["base", "lora.A", "lora.B", "head"]

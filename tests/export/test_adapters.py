@@ -43,7 +43,7 @@ def test_merged_weights_of_a_client_are_its_model(tmp_path: Path) -> None:
     fb.run(METHODS["fedsa"](), data, rounds=2, out=tmp_path / "run", engine="sequential")
     model = fb.personal(tmp_path / "run", 2, METHODS["fedsa"](), data)
     adapted = net()
-    merged = adapted.merge(fb.join(*model.blocks.values()))
+    merged = model.merged()
     x = data.x[data.test[2]]
     torch.testing.assert_close(adapted.plain(merged, x), model.predict(x), rtol=1e-5, atol=1e-6)
     base = adapted.plain(adapted.plain.init(0), x)

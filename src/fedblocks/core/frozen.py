@@ -19,6 +19,7 @@ from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.state import initial_copy
 
 BASE = "base"  # the block of a net's tensors that nobody trains
+ADAPTERS = "adapters"  # what is as fixed as the base, and in no tensor: their scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,26 @@ def check_untrained(method: Method) -> None:
 
 
 def frozen_hashes(method: Method, seed: int) -> dict[str, str]:
-    """Block -> its content hash, of everything frozen in a method's model."""
+    """Block -> its content hash, of everything frozen in a method's model; and what its adapters
+    are.
+    """
     blocks = {name: content_hash(b) for name, b in initial_frozen(method, seed).items()}
-    return {**blocks, BASE: method.net.base_hash} if method.net.base else blocks
+    net = method.net
+    adapters = {ADAPTERS: net.adapters_are} if net.adapters_are else {}
+    return {**blocks, BASE: net.base_hash, **adapters} if net.base else blocks
+
+
+def is_of_adapters(name: str) -> bool:
+    """Whether an entry says what adapters are; its name may stand behind that of a group."""
+    return name.rpartition("/")[2] == ADAPTERS
+
+
+def told_apart(name: str, mine: str | None, theirs: str | None, there: str) -> str:
+    """In words, how a frozen block of one's own differs from the one there."""
+    if is_of_adapters(name):
+        return f"the adapters have {mine or 'no scale'} here and {theirs or 'no scale'} {there}"
+    brief = ["none" if digest is None else digest[:12] for digest in (mine, theirs)]
+    return f'the frozen block "{name}" has the hash {brief[0]} here and {brief[1]} {there}'
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,42 +6,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
 from torch import nn
 
-from fedblocks.core.cuts import check_path, is_under, shared_tensors
-from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.errors import NetError
 from fedblocks.core.frozen_hash import content_hash
+from fedblocks.core.lora_origin import check_numbers, modules_in, share_tensors, with_own_modules
+from fedblocks.core.lora_targets import ALL, LoraSpec, check_spec, find_targets, names_of_targets
 from fedblocks.core.net import Net
+from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import Piece
-from fedblocks.layers.lora import (
-    FITTING,
-    Adapter,
-    adapter_size,
-    add_adapter,
-    form_with_adapter,
-    put_to_rest,
-)
+from fedblocks.layers.lora import Adapter, add_adapter, put_to_rest
 
-ALL = "all"  # every layer but embeddings that an adapter fits
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """Which layers get adapters, and of what size."""
-
-    rank: int = 8
-    alpha: float = 16.0  # the scale of an adapter is alpha / rank
-    targets: tuple[str, ...] = (ALL,)  # paths of layers, or how these end
-    head: str | None = None  # a part that is trained as a whole
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / self.rank
+_ONE_NET = "merge a client's model by fb.personal(...).merged()"
 
 
 class LoraNet(Net):
@@ -51,14 +31,20 @@ class LoraNet(Net):
 
     def __init__(self, plain: Net, spec: LoraSpec) -> None:
         # what `plain` is made of, and not itself: it would hold the base a second time
-        self._about = (plain.make, plain.named_head, None, plain.dtype, plain.input_shape)
+        own = with_own_modules(plain.make)
+        self._about = (own, plain.named_head, None, plain.dtype, plain.input_shape)
         self.plain_names = plain.names  # of all tensors of the net without adapters
         self.spec = spec
-        _check_spec(spec, plain.dtype)
-        make = partial(_make, plain.make, spec)
+        check_spec(spec, plain.dtype)
+        make = partial(_make, own, spec)
         super().__init__(make, spec.head, None, plain.dtype, plain.input_shape, output=plain.output)
+        for module in modules_in(own):
+            share_tensors(module, self.base)
         without_numbers = any(value.is_meta for value in self.base.values())
         self.base_hash = "" if without_numbers else content_hash(self.base)
+        if not without_numbers:
+            check_numbers(self.base)
+        self.adapters_are = f"scale {spec.scale!r}"  # no output shows it while a factor is zero
 
     @property
     def plain(self) -> Net:
@@ -86,6 +72,10 @@ class LoraNet(Net):
     def zero_factors(self) -> set[str]:
         """The factors that are zero at the start: A of an embedding, B of other layers."""
         return {_tensor(path, f"lora_{self._adapter(path).zero_factor}") for path in self.targets}
+
+    def weight_name(self, path: str) -> str:
+        """The name of the weights that an adapter adds to."""
+        return _tensor(path, self._adapter(path).weight_name)
 
     def _adapter(self, path: str) -> Adapter:
         """The layer with an adapter at a path."""
@@ -130,13 +120,31 @@ class LoraNet(Net):
         }
 
     def merge(self, params: Params) -> Params:
-        """The tensors of the net without adapters that give the same model: `net.plain(...)`."""
+        """The tensors of the net without adapters that give the same model: `net.plain(...)`.
+
+        `params` are the tensors that the net is called with; factors may be wider than the net's
+        own. For a client's model of any method, see `Personal.merged`.
+        """
+        self._check_own(params)
         whole = {**self.base, **{n: params[n] for n in self.plain_names if n in self.names}}
         for path, change in self.changes(params).items():
-            layer = self._adapter(path)
-            name = _tensor(path, layer.weight_name)
-            whole[name] = layer.merge_change(whole[name].to(change.device), change)
+            name = self.weight_name(path)
+            whole[name] = self._adapter(path).merge_change(whole[name].to(change.device), change)
         return {name: whole[name] for name in self.plain_names}
+
+    def _check_own(self, params: Params) -> None:
+        """Refuse tensors of others: they say that a model is more than its factors."""
+        check_all_there(self, params)
+        others = [name for name in params if name not in self.all_names]
+        if others:
+            raise NetError(f'"{others[0]}" is no tensor of the net with adapters', _ONE_NET)
+        factors = {name: value for name, value in params.items() if name in self.adapters.names}
+        for name, value in params.items():
+            own = self.shapes.get(name, value.shape)
+            fits = value.dim() == 2 if name in factors else value.shape == own
+            if not fits:
+                shapes = f"{list(value.shape)}, not {list(own)}"
+                raise NetError(f'"{name}" is {shapes}: perhaps of several slots', _ONE_NET)
 
     @cached_property
     def constant_names(self) -> list[str]:
@@ -163,11 +171,13 @@ def lora(
     convolution and attention outside of the head. `head` is the path of a part that is trained as a
     whole. A module starts from its own weights; `dtype` is for modules, a net has its own.
     """
+    if isinstance(net, LoraNet):
+        fix = "give the net that it was made of, and all targets at once"
+        raise NetError("the net has adapters already", fix)
     if isinstance(net, nn.Module):
         net = partial(_copy_of, net)
     plain = net if isinstance(net, Net) else Net(net, None, None, dtype)
-    names = (targets,) if isinstance(targets, str) else tuple(targets)
-    return LoraNet(plain, LoraSpec(rank, alpha, names, head))
+    return LoraNet(plain, LoraSpec(rank, alpha, names_of_targets(targets), head))
 
 
 def _copy_of(module: nn.Module) -> nn.Module:
@@ -178,103 +188,12 @@ def _copy_of(module: nn.Module) -> nn.Module:
 def _make(make: Callable[[], nn.Module], spec: LoraSpec) -> nn.Module:
     """The module with adapters, its other parameters at rest but for the head's."""
     module = make()
-    paths = _find_targets(module, spec)
+    paths = find_targets(module, spec)
     for path in paths:
         add_adapter(module.get_submodule(path), spec.rank, spec.scale)
     trained = set() if spec.head is None else set(module.get_submodule(spec.head).modules())
     put_to_rest(module, trained)
     return module
-
-
-def _find_targets(module: nn.Module, spec: LoraSpec) -> list[str]:
-    """The paths of the layers that get an adapter, in the net's order."""
-    if spec.head is not None:
-        check_path(module, [], spec.head)
-        _check_tied(module, [spec.head], "the head")
-    outside = {
-        path: part
-        for path, part in module.named_modules()
-        if spec.head is None or not is_under(path, [spec.head])
-    }
-    chosen: dict[str, None] = {}
-    for target in spec.targets:
-        chosen |= dict.fromkeys(_find_target(outside, target))
-    for path in chosen:
-        _check_target(module, path, spec.rank)
-    return [path for path in outside if path in chosen]
-
-
-def _find_target(outside: dict[str, nn.Module], target: str) -> list[str]:
-    fitting = [path for path, part in outside.items() if _fits(path, part, outside)]
-    if target == ALL:
-        matching = [path for path in fitting if not isinstance(outside[path], nn.Embedding)]
-    else:
-        layers = [p for p, part in outside.items() if any(True for _ in part.parameters(False))]
-        matching = [p for p in layers if p == target or p.endswith(f".{target}")]
-    if not matching:
-        raise UserError(
-            f'no layer outside of the head matches the target "{target}"', nearest(target, fitting)
-        )
-    return matching
-
-
-def _fits(path: str, part: nn.Module, outside: dict[str, nn.Module]) -> bool:
-    return form_with_adapter(part) is not None and not _is_in_attention(path, outside)
-
-
-def _is_in_attention(path: str, parts: dict[str, nn.Module]) -> bool:
-    """Attention uses the tensors of its inner layers, and never calls them."""
-    return isinstance(parts.get(path.rpartition(".")[0]), nn.MultiheadAttention)
-
-
-def _check_target(module: nn.Module, path: str, rank: int) -> None:
-    layer = module.get_submodule(path)
-    parts = dict(module.named_modules())
-    if _is_in_attention(path, parts):
-        outer = path.rpartition(".")[0]
-        raise NetError(
-            f'the target "{path}" is inside the attention "{outer}", which does not call it',
-            f'name "{outer}": its adapter serves queries, keys and values',
-        )
-    if form_with_adapter(layer) is None:
-        raise NetError(
-            f'the target "{path}" is a {type(layer).__name__} that no adapter fits',
-            f"adapters fit {FITTING}; leave it out",
-        )
-    _check_tied(module, [path], f'the target "{path}"')
-    size = adapter_size(layer)
-    if rank > min(size):
-        raise UserError(
-            f'rank = {rank} is above the size of the layer "{path}", which maps {size.inputs} to '
-            f"{size.outputs}",
-            f"choose a rank of at most {min(size)}, or leave the layer out of the targets",
-        )
-
-
-def _check_tied(module: nn.Module, paths: list[str], what: str) -> None:
-    """Refuse tensors that another layer uses, too: it would see another model, or none."""
-    for names in shared_tensors(module):
-        inside = [name for name in names if is_under(name, paths)]
-        others = [name for name in names if name not in inside]
-        if inside and others:
-            raise NetError(
-                f'{what} has the tensor "{inside[0]}", which is also "{others[0]}": tied layers '
-                "are not supported",
-                "leave one of the two out, or give each its own tensor",
-            )
-
-
-def _check_spec(spec: LoraSpec, dtype: torch.dtype) -> None:
-    if spec.rank < 1:
-        raise UserError(f"rank = {spec.rank} leaves no adapter", "choose a rank of at least 1")
-    if not spec.alpha > 0:
-        raise UserError(f"alpha = {spec.alpha} is not above 0", "choose e.g. twice the rank")
-    if not dtype.is_floating_point or torch.finfo(dtype).bits < 32:
-        raise UserError(
-            f"adapters in {str(dtype).removeprefix('torch.')} lose digits in every product of "
-            "their factors",
-            "use float32 for the net: Net.of(..., dtype=torch.float32)",
-        )
 
 
 def _tensor(path: str, name: str) -> str:

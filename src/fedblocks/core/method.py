@@ -12,10 +12,11 @@ from fedblocks.core.augmentations import Augmentation
 from fedblocks.core.blocks import Block, Private, Read
 from fedblocks.core.checks import Checked
 from fedblocks.core.description import Described
+from fedblocks.core.joined import join as join  # part of the contract
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.options import AtLeast, Help, Positive
-from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
 from fedblocks.core.schedules import Schedule, is_open
 
@@ -198,8 +199,3 @@ class Method(Described, Checked):
         its optimizer remembers.
         """
         return self.has_personal_state or self.keep_optimizer
-
-
-def join(*copies: Params) -> Params:
-    """One net's tensors out of several blocks."""
-    return {name: value for copy in copies for name, value in copy.items()}

@@ -74,6 +74,9 @@ def modular(
 
 def dense_head(net: Net) -> nn.Linear:
     """The net's last layer, which must be a dense one for another to take its place."""
+    if net.base and net.named_head is None:
+        message = "the net with adapters has no head, which another layer could take the place of"
+        raise UserError(message, "name its last dense layer: fb.lora(..., head=...)")
     head = net.template.get_submodule(net.head_module)
     if not isinstance(head, nn.Linear):
         kind = type(head).__name__

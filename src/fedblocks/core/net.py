@@ -27,6 +27,7 @@ from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
+    apply_once,
     check_can_be_reset,
     in_precision,
     is_double,
@@ -59,7 +60,7 @@ class Net:
         self.dtype = dtype
         self.output = output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
-        self.base_hash = ""  # content hash of the tensors that nobody trains
+        self.base_hash = self.adapters_are = ""  # of what nobody trains: tensors, and the rest
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             module = mappable(make_module(make))
@@ -67,10 +68,8 @@ class Net:
         self.template = in_precision(module, dtype)
         keep_masks_whole(self.template)
         self.fields = fields_of(self.template)  # of an example; None: one tensor
-        self.names = [
-            *(n for n, _ in self.template.named_parameters()),
-            *statistics_of(self.template),
-        ]
+        parameters = [name for name, _ in self.template.named_parameters()]
+        self.names = [*parameters, *statistics_of(self.template)]
         self.all_names = frozenset(self.names)
         self.named_head = head
         check_path(self.template, self.names, last_layer(self.template) if head is None else head)
@@ -274,7 +273,7 @@ class Net:
     def _on(self, device: torch.device) -> Template:
         """The template with its constants on a device."""
         if device not in self._templates:
-            module = self._copy_template().to(device)
+            module = apply_once(self._copy_template(), lambda value: value.to(device))
             is_guarded = needs_guard(module, self.constant_names)
             guard = Guard(module, self.constant_names) if is_guarded else None
             self._templates[device] = Template(module, switch, guard, self.dtype)

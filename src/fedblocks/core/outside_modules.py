@@ -94,7 +94,19 @@ def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
         kind = str(dtype).removeprefix("torch.")
         raise NetError(f"dtype={kind}: parameters are real numbers", "use float32 or float64")
     _refuse_complex(module)
-    module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
+    return apply_once(module, lambda v: v.to(dtype) if v.is_floating_point() else v)
+
+
+def apply_once(module: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:
+    """The module itself, its tensors changed; a buffer that layers share stays one."""
+    changed: dict[int, tuple[Tensor, Tensor]] = {}  # with the old one, whose id is not used again
+
+    def change_once(value: Tensor) -> Tensor:
+        if id(value) not in changed:
+            changed[id(value)] = value, change(value)
+        return changed[id(value)][1]
+
+    module._apply(change_once)  # type: ignore[no-untyped-call]
     return module
 
 

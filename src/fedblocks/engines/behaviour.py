@@ -18,7 +18,7 @@ from fedblocks.core.local_round import PhaseRun, loss_of, step_key, train, train
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.precision import half_precision
 from fedblocks.core.training_batch import batch_of
 from fedblocks.data.federation import Federation
@@ -85,6 +85,8 @@ def _try(method: Method, data: Federation, seed: int) -> Behaviour:
     hashes = [content_hash(block) for _, block in sorted(sent.items())]
     views = _outputs(method, data, local.whole(start))
     behaviour = {"start": hashes, "views": views, "losses": losses, "courses": courses_of(method)}
+    with suppress(Exception):  # a method that counts with its zeros, perhaps
+        behaviour["hidden"] = _outputs(method, data, _without_zeros(local.whole(start)))
     with suppress(Exception):  # a server that needs other clients, perhaps
         behaviour["moves"] = moves_of(job, state)
     return behaviour
@@ -95,6 +97,22 @@ def _outputs(method: Method, data: Federation, blocks: Blocks) -> dict[str, list
     with torch.no_grad(), mode.mode(training=False, mapped=False, task=data.task):
         outputs = {name: view(blocks, x) for name, view in method.views().items()}
     return {name: _spread(values.double().flatten()) for name, values in outputs.items()}
+
+
+def _without_zeros(blocks: Blocks) -> Blocks:
+    """Blocks with small numbers in the place of tensors that start at zero: what such a tensor is
+    multiplied with is in no output before it has learned.
+    """
+    return {
+        name: {key: _filled(key, value) for key, value in block.items()}
+        for name, block in blocks.items()
+    }
+
+
+def _filled(name: str, value: Tensor) -> Tensor:
+    if not value.is_floating_point() or is_statistic(name) or bool(value.any()):
+        return value
+    return torch.arange(value.numel(), device=value.device).to(value).cos().view_as(value) / 8
 
 
 def _spread(values: Tensor) -> list[float]:
@@ -122,10 +140,12 @@ def difference(before: Behaviour, now: Behaviour, net: Net, client: str) -> str:
         return course
     if before["start"] != now["start"] and _keeps_weights(net):
         return ""  # a module's own weights may be others now: those of the run are stored
-    for what, kind in (("views", "output"), ("losses", "loss")):
-        one, other = _flat(before[what]), _flat(now[what])
-        if not _are_close(one, other):
-            return f'from the same start it gives another {kind} for client "{client}"'
+    for what, kind in (("views", "output"), ("losses", "loss"), ("hidden", "output")):
+        if what not in before or what not in now:
+            continue
+        if not _are_close(_flat(before[what]), _flat(now[what])):
+            after = " once what is zero has learned" if what == "hidden" else ""
+            return f'from the same start it gives another {kind} for client "{client}"{after}'
     if (
         "moves" in before
         and "moves" in now

@@ -4,10 +4,7 @@ that it does not read.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,6 +16,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.export.one_net import passes_of
 from fedblocks.export.personal import Personal
 
 CONSTANTS = "constants"  # the block of a file that holds those of the net; no method reads it
@@ -59,7 +57,7 @@ def fold(personal: Personal) -> Folded:
     method, blocks = personal.method.slim(personal.blocks)
     task = personal.data.task
     x = personal.examples(2).x
-    plain = _as_plain_net(method, blocks, x)
+    plain = _as_plain_net(method, blocks, x, task)
     if plain is not None:
         whole = {**plain, **method.net.constants}
         tensors = {name: value.detach().clone() for name, value in whole.items()}
@@ -93,46 +91,16 @@ def _as_tensors(blocks: Blocks) -> Params:
     }
 
 
-def _as_plain_net(method: Method, blocks: Blocks, x: Tensor) -> Params | None:
-    """The tensors of one net, if predicting is one pass of the method's net over the
-    inputs; e.g. pFedMB's mixture.
-    """
-    net = _watch(method.net)
-    with torch.no_grad(), mode.mode(training=False, mapped=False):
-        logits = replace(method, net=net).predict(blocks, x)
-    once = len(net.passes) == 1 and net.passes[0][1] is x and net.passes[0][2] is logits
-    return net.passes[0][0] if once and _fits(method.net, net.passes[0][0]) else None
+def _as_plain_net(method: Method, blocks: Blocks, x: Tensor, task: Task) -> Params | None:
+    """The tensors of one net, if predicting is one pass of the method's net over the inputs."""
+    params, _ = passes_of(method, blocks, x, task)
+    return params if params is not None and _fits(method.net, params) else None
 
 
 def _fits(net: Net, params: Params) -> bool:
     """Whether tensors have the net's own shapes; two adapters side by side are wider than one."""
     own = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
     return all(params[name].shape == own[name].shape for name in net.names)
-
-
-class _Watched(Net):
-    """A net that remembers what it was given and what came out."""
-
-    passes: list[tuple[Params, Tensor, Tensor]]
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        logits = super().__call__(params, x)
-        self.passes.append((params, x, logits))
-        return logits
-
-
-def _watch(net: Net) -> _Watched:
-    """The same net, watched; its pieces are made anew, so that they belong to it."""
-    kind = type(net)
-    twin: Any = copy.copy(net)
-    for name in list(vars(twin)):
-        if isinstance(getattr(kind, name, None), cached_property):
-            del vars(twin)[name]
-    twin.__class__ = type("Watched", (_Watched, kind), {})
-    twin.passes = []
-    twin.pieces = {name: twin.piece(piece.names) for name, piece in net.pieces.items()}
-    watched: _Watched = twin
-    return watched
 
 
 def _read_blocks(method: Method, blocks: Blocks, x: Tensor) -> Blocks:

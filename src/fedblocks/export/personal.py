@@ -16,13 +16,14 @@ from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError
 from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.state import State
 from fedblocks.data import Federation
 from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.export.conversion import InputForm, is_bytes, refuse_bytes
+from fedblocks.export.one_net import merge
 from fedblocks.runs.build import prepare
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.python import Methods
@@ -72,6 +73,14 @@ class Personal:
         x = InputForm.of(self.data).take(x, "x")
         with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
             return self.method.predict(self.blocks, x)
+
+    @tell_forward_errors()
+    def merged(self) -> Params:
+        """The weights of the module that this model is, `module.load_state_dict(model.merged())`:
+        adapters are merged into the base, mixtures are mixed. A model that is no single net is
+        refused.
+        """
+        return merge(self.method, self.blocks, self.examples(2).x, self.data.task)
 
     def _check_bytes(self, x: Inputs | FieldInputs) -> None:
         """Refuse bytes, which become 0 to 1, for a model that was trained on other numbers."""

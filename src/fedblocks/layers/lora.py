@@ -20,7 +20,9 @@ from fedblocks.layers.dense import dense
 from fedblocks.layers.embedding import Embedding, embed
 from fedblocks.layers.large_batches import convolve_in_parts
 
-FITTING = "nn.Linear, nn.Conv2d with 1x1 filters, nn.Embedding and nn.MultiheadAttention"
+FITTING = (
+    "nn.Linear, nn.Conv2d with 1x1 filters, nn.Embedding, nn.MultiheadAttention and GPT-2's Conv1D"
+)
 
 
 class AdapterSize(NamedTuple):
@@ -44,8 +46,7 @@ class Adapter(nn.Module):
         product = dense if current().mapped else F.linear
         return product(product(x, self.lora_A, None), self.lora_B, None) * self.lora_scale
 
-    @staticmethod
-    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
+    def merge_change(self, weight: Tensor, change: Tensor) -> Tensor:
         """The layer's weights with B A, [outputs, inputs], times the scale added to them."""
         return weight + change.view_as(weight)
 
@@ -55,6 +56,19 @@ class LoraLinear(nn.Linear, Adapter):
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input) + self.adapter_output(input)
+
+
+class LoraTransposed(Adapter):
+    """A dense layer at rest whose weights are [inputs, outputs] (GPT-2's), and its adapter."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight.mT, self.bias) + self.adapter_output(input)
+
+    def merge_change(self, weight: Tensor, change: Tensor) -> Tensor:
+        return weight + change.mT
 
 
 class LoraConv2d(nn.Conv2d, Adapter):
@@ -78,11 +92,16 @@ class LoraEmbedding(Embedding, Adapter):
     def forward(self, input: Tensor) -> Tensor:
         product = dense if current().mapped else F.linear
         columns = embed(input, self.lora_A.mT)
-        return super().forward(input) + product(columns, self.lora_B, None) * self.lora_scale
+        change = product(columns, self.lora_B, None) * self.lora_scale
+        if self.padding_idx is not None:  # its row stays as it is, as in torch
+            change = torch.where((input == self.padding_idx)[..., None], 0.0, change)
+        return super().forward(input) + change
 
-    @staticmethod
-    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
-        return weight + change.mT
+    def merge_change(self, weight: Tensor, change: Tensor) -> Tensor:
+        rows = change.mT
+        if self.padding_idx is not None:
+            rows = rows.index_fill(0, torch.tensor(self.padding_idx, device=rows.device), 0.0)
+        return weight + rows
 
 
 class LoraAttention(MultiheadAttention, Adapter):
@@ -128,14 +147,49 @@ class RestingBatchNorm(nn.Module):
 
 def form_with_adapter(layer: nn.Module) -> type[Adapter] | None:
     """What a layer becomes; nothing where no adapter fits."""
-    one = isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) and layer.groups == 1
-    if one and layer.padding in ((0, 0), 0, "valid"):
-        return LoraConv2d
-    if isinstance(layer, nn.MultiheadAttention) and layer._qkv_same_embed_dim:
-        return LoraAttention
-    if type(layer) is nn.Embedding and layer.max_norm is None and not layer.sparse:
-        return None if layer.scale_grad_by_freq else LoraEmbedding
-    return LoraLinear if type(layer) is nn.Linear else None
+    if _is_transposed(layer):
+        return LoraTransposed
+    return None if why_unfit(layer) else _FORMS.get(type(layer))
+
+
+_FORMS: dict[type[nn.Module], type[Adapter]] = {
+    nn.Linear: LoraLinear,
+    nn.Conv2d: LoraConv2d,
+    nn.Embedding: LoraEmbedding,
+    nn.MultiheadAttention: LoraAttention,
+}
+
+
+def _is_transposed(layer: nn.Module) -> bool:
+    """Whether a layer is GPT-2's Conv1D: a dense layer whose weights are [inputs, outputs]."""
+    kind = type(layer)
+    return (kind.__name__, kind.__module__) == ("Conv1D", "transformers.pytorch_utils")
+
+
+def why_unfit(layer: nn.Module) -> str:
+    """Why no adapter fits a layer, as the end of a sentence; empty: one does."""
+    if isinstance(layer, Adapter):
+        return "that has an adapter already"
+    known = next((kind for kind in _FORMS if isinstance(layer, kind)), None)
+    if known is None:
+        return "" if _is_transposed(layer) else "that no adapter fits"
+    if type(layer) is not known:
+        return f"of its own code: an adapter would make it a plain nn.{known.__name__}"
+    match layer:
+        case nn.Conv2d() if layer.kernel_size != (1, 1):
+            return f"with filters of {' x '.join(map(str, layer.kernel_size))}, not 1 x 1"
+        case nn.Conv2d() if layer.groups != 1:
+            return f"with groups={layer.groups}, and an adapter would mix them"
+        case nn.Conv2d() if layer.padding not in ((0, 0), 0, "valid"):
+            return f"with padding={layer.padding}, where an adapter has no pixels"
+        case nn.Embedding() if layer.max_norm is not None:
+            return "with max_norm, which writes to weights that rest"
+        case nn.Embedding() if layer.sparse or layer.scale_grad_by_freq:
+            option = "sparse" if layer.sparse else "scale_grad_by_freq"
+            return f"with {option}=True, which is about gradients that an adapter has not"
+        case nn.MultiheadAttention() if not layer._qkv_same_embed_dim:
+            return "with another kdim or vdim, so that it has no common projection"
+    return ""
 
 
 def adapter_size(layer: nn.Module) -> AdapterSize:
@@ -149,6 +203,9 @@ def adapter_size(layer: nn.Module) -> AdapterSize:
             return AdapterSize(layer.in_channels, layer.out_channels)
         case nn.Linear():
             return AdapterSize(layer.in_features, layer.out_features)
+    if _is_transposed(layer):
+        inputs, outputs = layer.get_parameter("weight").shape
+        return AdapterSize(inputs, outputs)
     raise NetError(f"a {type(layer).__name__} has no adapter", f"adapters fit {FITTING}")
 
 

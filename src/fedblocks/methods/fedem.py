@@ -19,6 +19,7 @@ from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.task import current_task
+from fedblocks.methods._common.draws import drawn, never_apart
 from fedblocks.methods._common.mixtures import StepScale, scale_gradient, steps_of_one_net
 
 
@@ -85,4 +86,6 @@ class FedEM(Method):
         return []  # a new client only needs its mixture: the E-step
 
     def degenerate(self) -> list[str]:
-        return ["components = 1 makes FedEM FedAvg"] if self.components == 1 else []
+        if self.components == 1:
+            return ["components = 1 makes FedEM FedAvg"]
+        return [never_apart("FedEM", "components")] if not drawn(self.net) else []

@@ -20,6 +20,7 @@ from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.clustering import MOST
+from fedblocks.methods._common.draws import drawn_in_outputs
 from fedblocks.methods._common.membership import (
     average_members,
     best_slot,
@@ -122,4 +123,10 @@ class IFCA(Method):
         return {"choice": blocks["choice"]["value"]}
 
     def degenerate(self) -> list[str]:
-        return ["clusters = 1 makes IFCA FedAvg"] if self.clusters == 1 else []
+        if self.clusters == 1:
+            return ["clusters = 1 makes IFCA FedAvg"]
+        if self.start == "random" and not drawn_in_outputs(self.net):
+            why = "all models begin alike, as the net keeps its weights: all clients choose the"
+            fix = 'start = "updates" parts them'
+            return [f'start = "random" makes IFCA FedAvg: {why} same one for ever; {fix}']
+        return []

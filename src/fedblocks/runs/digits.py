@@ -12,6 +12,7 @@ from fedblocks.config.presets import change, digits
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.methods.lora.adapted import NEEDS_ADAPTERS
 from fedblocks.runs.build import prepare
 
 
@@ -22,7 +23,14 @@ def method_on_digits(name: str, changes: Sequence[str]) -> Method:
     table = digits(check_method_name(name)).resolved()
     own = [_below_method(name, text) for text in changes]
     config = change(table, Source("digits"), [*_fitting_net(name, table, own), *own])
-    return prepare(config).experiment.methods[ALL]
+    try:
+        return prepare(config).experiment.methods[ALL]
+    except UserError as error:
+        if NEEDS_ADAPTERS not in error.message:
+            raise
+        fix = "name a net that a file for --code puts into NETS, and the home of its head: "
+        fix += "--set net.name=NAME --set head=private"
+        raise UserError(error.message, fix) from error
 
 
 def _fitting_net(name: str, table: Table, changes: Sequence[str]) -> list[str]:

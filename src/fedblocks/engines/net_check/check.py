@@ -16,6 +16,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.core.own_code import line_of
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
+from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
 from fedblocks.engines.net_check.seeding import IGNORES_SEED, ignores_seed
 from fedblocks.engines.net_check.trial import BATCH, NetTrial, examples_for
@@ -63,6 +64,7 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
         _require_seeded(net)
         return ""
     if net.size() > MOST:
+        require_merging(net, data)
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
     _require_numbers(net)
@@ -109,6 +111,7 @@ def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     if not trials["sequential"].is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
     findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
+    findings += findings_on_adapters(net, x)
     remark = IGNORES_SEED if ignores_seed(net) else ""
     return NetReport(tuple(findings), remark=remark)
 

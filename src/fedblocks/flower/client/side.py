@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedblocks.core.admission import admit
 from fedblocks.core.errors import UserError
-from fedblocks.core.frozen import frozen_hashes
+from fedblocks.core.frozen import ADAPTERS, frozen_hashes, told_apart
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import initial_private, to_device
@@ -159,12 +159,10 @@ class ClientSide:
         """
         for name in sorted(wanted.keys() | self._frozen.keys()):
             if wanted.get(name) != self._frozen.get(name):
-                theirs, mine = (own.get(name, "none")[:12] for own in (wanted, self._frozen))
-                raise Malformed(
-                    "frozen-mismatch",
-                    f'the frozen block "{name}" has the hash {mine} here and {theirs} on the '
-                    "server: load the same weights",
-                )
+                pair = self._frozen.get(name), wanted.get(name)
+                fix = "make them alike" if name == ADAPTERS else "load the same weights"
+                why = told_apart(name, *pair, "on the server")
+                raise Malformed("frozen-mismatch", f"{why}: {fix}")
 
     @cached_property
     def _frozen(self) -> dict[str, str]:

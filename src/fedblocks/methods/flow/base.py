@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, View, join
+from fedblocks.core.method import Method, View
 from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
@@ -93,7 +93,7 @@ class Routed(Method):
         return batch.loss(self.routed(blocks, batch.x, hard=False)[0])
 
     def local_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        return batch.loss(self.net(join(blocks["shared"], blocks["local"]), batch.x))
+        return batch.loss(self.net({**blocks["shared"], **blocks["local"]}, batch.x))
 
     def shared_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         return batch.loss(self.predict_shared(blocks, batch.x))

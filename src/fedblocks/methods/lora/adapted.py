@@ -18,6 +18,7 @@ from fedblocks.core.options import Conflict, Help, Length
 from fedblocks.core.parts import Blocks, Params
 
 DOWN, UP, HEAD = "lora.A", "lora.B", "head"
+NEEDS_ADAPTERS = "the method needs a net with adapters"
 RATIO = "scale"  # of a client whose rank is its own, in units of the net's
 
 Ranks = Annotated[
@@ -38,8 +39,8 @@ class AdapterMethod(Method):
 
     def conflicts(self) -> list[Conflict]:
         if not isinstance(self.net, LoraNet):
-            why = "the method needs a net with adapters"
-            return [Conflict("head", why, "make one: fb.lora(net, rank=8)", with_net=True)]
+            fix = "make one: fb.lora(net, rank=8)"
+            return [Conflict("head", NEEDS_ADAPTERS, fix, with_net=True)]
         full = self.net.full_head
         if full is not None and self.head is None:
             why = f'"{full.names[0]}" trains and has no home'

@@ -76,15 +76,22 @@ class ProductLoRA(RankedMethod):
         return super().prepare(blocks, client)
 
     def new_adapters(self, client: Client) -> Blocks:
-        """Adapters at a start of the client's own: A random, B zero."""
-        shapes, dtype, device = self.adapted.shapes, self.net.dtype, client.key.device
-        down: Params = {}
-        for number, name in enumerate(self.adapted.lora_A.names):
-            drawn = uniform(fold(client.key, number), tuple(shapes[name])).to(dtype)
-            down[name] = (2 * drawn - 1) * shapes[name][1] ** -0.5
-        names = self.adapted.lora_B.names
-        zero = {name: torch.zeros(shapes[name], dtype=dtype, device=device) for name in names}
-        return {DOWN: down, UP: zero}
+        """Adapters at a start of the client's own, drawn as the net's: one factor is zero."""
+        net = self.adapted
+        return {
+            DOWN: {k: self.new_factor(k, i, client) for i, k in enumerate(net.lora_A.names)},
+            UP: {k: self.new_factor(k, i, client) for i, k in enumerate(net.lora_B.names)},
+        }
+
+    def new_factor(self, name: str, number: int, client: Client) -> Tensor:
+        """A: uniform as wide as its inputs say; B of an embedding, whose A is zero: normal."""
+        shape, dtype = tuple(self.adapted.shapes[name]), self.net.dtype
+        if name in self.adapted.zero_factors:
+            return torch.zeros(shape, dtype=dtype, device=client.key.device)
+        drawn = uniform(fold(client.key, number), shape).to(dtype)
+        is_normal = name in self.adapted.lora_B.names
+        start: Tensor = torch.special.ndtri(drawn) if is_normal else 2 * drawn - 1
+        return start if is_normal else start.mul(shape[1] ** -0.5)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         down, up = blocks[DOWN], self.scaled(blocks)

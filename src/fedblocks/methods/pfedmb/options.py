@@ -13,6 +13,7 @@ from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
+from fedblocks.methods._common.draws import drawn, never_apart
 from fedblocks.methods._common.mixtures import MixtureStart, StepScale
 
 
@@ -94,7 +95,10 @@ class BranchOptions(Method):
         return conflicts
 
     def degenerate(self) -> list[str]:
-        return ["branches = 1 makes pFedMB FedAvg"] if self.branches == 1 else []
+        if self.branches == 1:
+            return ["branches = 1 makes pFedMB FedAvg"]
+        names = {name for piece in self.layers.values() for name in piece.names}
+        return [never_apart("pFedMB", "branches")] if not names & drawn(self.net) else []
 
     @cached_property
     def layers(self) -> dict[str, Piece]:

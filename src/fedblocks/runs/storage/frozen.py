@@ -10,6 +10,7 @@ from pathlib import Path
 import safetensors.torch
 
 from fedblocks.core.errors import CheckpointError
+from fedblocks.core.frozen import is_of_adapters, told_apart
 from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.parts import Params
 from fedblocks.engines.round import Experiment
@@ -34,13 +35,24 @@ def check_frozen(folder: RunFolder, experiment: Experiment) -> None:
     """Refuse to go on with other frozen blocks than those that the run was started with."""
     before: dict[str, str] = json.loads(folder.store.meta(_META) or "{}")
     now = experiment.frozen.hashes
+    _check_adapters(before, now)
     for name in sorted(before.keys() | now.keys()):
-        if before and before.get(name) != now.get(name):
+        if before and before.get(name) != now.get(name) and not is_of_adapters(name):
             path = _path(folder, before.get(name, ""))
             raise CheckpointError(
                 f'the frozen block "{name}" is not the one that the run was started with '
                 f"(hash {_brief(now.get(name))}, not {_brief(before.get(name))})",
                 f"give the net the weights that are in {path}",
+            )
+
+
+def _check_adapters(before: dict[str, str], now: dict[str, str]) -> None:
+    """Refuse adapters of another scale; records of earlier versions do not say which it was."""
+    for name in filter(is_of_adapters, before):
+        if before[name] != now.get(name):
+            raise CheckpointError(
+                told_apart(name, now.get(name), before[name], "in the run"),
+                "give fb.lora the alpha and the rank that the run was started with",
             )
 
 
