@@ -36,9 +36,7 @@ def net() -> fb.Net:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", [fb.FedAvg, fb.Ditto, fb.FedProx])
-def test_a_client_without_rows_has_no_effect(
-    kind: type[fb.Method], engine: str
-) -> None:
+def test_a_client_without_rows_has_no_effect(kind: type[fb.Method], engine: str) -> None:
     with pytest.warns(UserWarning, match='1 client has no training rows: "client-2"'):
         run = fb.run(kind(net()), federation([*FULL, []]), rounds=2, engine=engine)
     other = fb.run(kind(net()), federation(FULL), rounds=2, engine=engine)
