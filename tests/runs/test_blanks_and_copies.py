@@ -130,7 +130,7 @@ def test_as_many_examples_as_few_numbers_suffice_for_are_tried(
     rows = list(range(2 * trials.EXAMPLES))
     train = Rows([[0], rows])
     federation: Any = SimpleNamespace(
-        task=SimpleNamespace(output_shape=lambda y, classes: outputs),
+        task=SimpleNamespace(output_shape=lambda y, classes: outputs, of_classes=True),
         train=train, names=["small", "large"], classes=2,
         x=torch.zeros(len(rows), 1), y=torch.zeros(len(rows)),
         inputs=lambda rows: torch.zeros(len(rows), 1),

@@ -14,7 +14,7 @@ from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.data import Parts
+from fedblocks.data import PARTITIONS
 
 ROWS = np.random.default_rng(0)
 X, Y = ROWS.normal(size=(40, 6)).astype("float32"), ROWS.integers(0, 3, 40)
@@ -82,7 +82,7 @@ CALLS: list[tuple[Callable[[Path], Any], str, str]] = [
         "scale the inputs",
     ),
     (
-        lambda out: fb.Federation.from_parts([Parts(train=(X, np.array(["a", "b"])[Y % 2]))]),
+        lambda out: PARTITIONS["iid"](np.array(["a", "b"])[Y % 2], clients=2),
         "labels are text",
         "return_inverse=True",
     ),

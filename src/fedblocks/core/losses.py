@@ -56,7 +56,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Of each label that may be there or not; `weights` are those of labels that are there."""
     of_label = _constant(weights or (1.0,) * logits.shape[-1], logits.dtype, logits.device)
-    wanted = y * (1 - smoothing) + smoothing / 2
+    wanted = y.to(logits.dtype) * (1 - smoothing) + smoothing / 2
     there, not_there = F.logsigmoid(logits), F.logsigmoid(-logits)
     return -(of_label * wanted * there + (1 - wanted) * not_there)
 

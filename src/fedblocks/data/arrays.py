@@ -4,6 +4,7 @@ federation holds.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,9 @@ Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
 FieldInputs = Mapping[str, Inputs] | tuple[Inputs, ...]
 FIELDS = "fields"  # where a federation's `about` has them
+_LOOKED_AT = 1_000_000  # numbers of the inputs that are looked at for digits
+_MOST_LOST = 0.01  # of a column's standard deviation, that rounding may move a number
+_ROUNDING = 1e-14
 
 
 def as_inputs(x: Inputs, name: str = "x") -> Tensor:
@@ -48,6 +52,7 @@ def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
     refuse_sparse(x, "x")
     check_no_list(x, rows)
     if not has_fields(x, rows):
+        warn_of_lost_digits(x)
         return as_inputs(x), None  # type: ignore[arg-type]
     if isinstance(x, Mapping):
         inputs: Any = {str(name): _as_field(values, str(name)) for name, values in x.items()}
@@ -106,6 +111,29 @@ def _as_float32(tensor: Tensor) -> Tensor:
     return narrow
 
 
+def warn_of_lost_digits(x: Any) -> None:
+    """Say which column of float64 inputs has differences that float32 cannot hold, such as times
+    in seconds since 1970; some rows are looked at.
+    """
+    values = x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+    if getattr(values, "dtype", None) != np.float64 or not values.size:
+        return
+    few = np.asarray(values[: max(2, _LOOKED_AT * len(values) // values.size)])
+    few = few.reshape(len(few), -1)
+    error = np.abs(few - few.astype(np.float32)).max(0)
+    spread, size = few.std(0), np.abs(few).max(0)
+    # differences of the last digits of float64 are rounding themselves
+    lost = (error > _MOST_LOST * spread) & (spread > _ROUNDING * size)
+    if lost.any():
+        column = int(lost.argmax())
+        warnings.warn(
+            f"column {column} of x has values around {few[0, column]:.10g} with a standard "
+            f"deviation of {spread[column]:.3g}, which float32 rounds by up to "
+            f"{error[column]:.3g}: subtract the mean before",
+            stacklevel=2,
+        )
+
+
 def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     """Labels that are words, numbered in the order of the alphabet, and the words; others as they
     are.
@@ -148,7 +176,7 @@ def _kind_of(label: Any) -> str:
 
 def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     """Labels as int64, [rows] or [rows, steps]; numbers and several labels as float32, [rows,
-    outputs].
+    outputs], or as float64 where that would round them.
     """
     refuse_masked(y, "y")
     if task.of_classes:
@@ -162,7 +190,13 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
             f'use y.astype("float32") if they are such; for classes leave task="{task.kind}" out',
         )
     tensor = array.detach().cpu() if isinstance(array, Tensor) else from_numpy(array, "y")
-    return tensor.to(torch.float32).reshape(len(tensor), *(tensor.shape[1:] or (1,)))
+    return _as_numbers(tensor).reshape(len(tensor), *(tensor.shape[1:] or (1,)))
+
+
+def _as_numbers(tensor: Tensor) -> Tensor:
+    """float32 where it holds the same numbers: a net of float64 trains on what was given."""
+    narrow, wide = tensor.to(torch.float32), tensor.to(torch.float64)
+    return narrow if torch.equal(narrow.double().nan_to_num(), wide.nan_to_num()) else wide
 
 
 def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:

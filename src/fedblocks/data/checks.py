@@ -153,7 +153,10 @@ def check_not_empty(federation: Federation) -> None:
     empty = np.flatnonzero(federation.train.sizes == 0)
     if len(empty):
         message = f"no training rows at {some_names(federation.names, empty)}"
-        fix = "use partition.without_empty(), a larger min_size or alpha, or allow_empty=True"
+        fix = (
+            "use partition.without_empty(), a larger min_size or alpha, or, where the federation "
+            "is made, allow_empty=True"
+        )
         raise DataError(message, fix)
 
 

@@ -16,9 +16,17 @@ from fedblocks.core.errors import count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task, as_task
 from fedblocks.data import checks, overview, streaming
-from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, about_fields, as_targets
+from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_targets
 from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
-from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
+from fedblocks.data.joining import (
+    Joined,
+    Pair,
+    Parts,
+    about_joined,
+    join_parts,
+    join_pools,
+    name_pools,
+)
 from fedblocks.data.readers import Readers
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only
 from fedblocks.data.saved import hash_of, read_federation, write_federation
@@ -145,7 +153,7 @@ class Federation(Readers):
         """Clients that bring their own arrays for each part."""
         task = as_task(task)
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)), task)
-        about = {"made_from": "each client's own arrays", **about_fields(joined.fields)}
+        about = {"made_from": "each client's own arrays", **about_joined(joined)}
         number = count_classes(joined.y, classes, task)
         federation = cls(joined.x, joined.y, *joined.rows, number, names, {}, about, task)
         return federation.check(allow_empty)
@@ -165,9 +173,10 @@ class Federation(Readers):
         """Official pools: the partition divides the train pool, and the others by the
         same shares of every class.
         """
-        division = partition_of(partition, as_targets(train[1]))
-        joined = join_pools(division, train, validation, test, seed)
-        about = {**recipe_of(division), "pools_seed": seed, **about_fields(joined.fields)}
+        pools, words = name_pools(train, validation, test)
+        division = partition_of(partition, as_targets(pools[0][1]))
+        joined = join_pools(division, pools, seed, words)
+        about = {**recipe_of(division), "pools_seed": seed, **about_joined(joined)}
         number = count_classes(joined.y, classes)
         return cls.from_joined(joined, number, division.names, about).check(allow_empty)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,14 @@ from torch import Tensor
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import FieldInputs, Inputs, as_rows, as_targets
+from fedblocks.data.arrays import (
+    FieldInputs,
+    Inputs,
+    about_fields,
+    as_rows,
+    as_targets,
+    name_targets,
+)
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import alike
 from fedblocks.data.rows import Rows
@@ -38,6 +46,7 @@ class Joined:
     y: Tensor
     rows: tuple[Rows, Rows, Rows]
     fields: Fields | None  # of an example that has several
+    words: Sequence[str] = ()  # that labels were, by their numbers
 
 
 def join(
@@ -67,6 +76,29 @@ def join(
     return torch.cat(x), torch.cat(y), begins, fields
 
 
+def name_pairs(
+    pairs: Sequence[Pair], owners: Sequence[str], task: Task = CLASSIFICATION
+) -> tuple[list[Pair], list[str]]:
+    """Labels that are words, numbered in the order of the alphabet for all alike, and the words;
+    others as they are.
+    """
+    named = [name_targets(y, task) for _, y in pairs]
+    words = sorted({word for _, own in named for word in own})
+    if not words:
+        return list(pairs), []
+    number = {word: place for place, word in enumerate(words)}
+    numbered: list[Pair] = []
+    for owner, (x, y), (places, own) in zip(owners, pairs, named, strict=True):
+        if not own and len(np.asarray(y)):
+            raise DataError(
+                f"{owner}: labels are numbers, elsewhere words such as {words[0]!r}",
+                "give all clients words, or all of them whole numbers",
+            )
+        renumbered = np.array([number[word] for word in own], np.int64)
+        numbered.append((x, renumbered[np.asarray(places)] if own else np.zeros(0, np.int64)))
+    return numbered, words
+
+
 def join_parts(
     clients: Sequence[Parts], names: Sequence[str], task: Task = CLASSIFICATION
 ) -> Joined:
@@ -81,28 +113,42 @@ def join_parts(
         if getattr(own, part) is not None
     ]
     owners = [f"{names[c]} ({part})" for part, c in brought]
-    x, y, begins, of_example = join(
-        [getattr(clients[c], part) for part, c in brought], owners, task
-    )
+    pairs, words = name_pairs([getattr(clients[c], part) for part, c in brought], owners, task)
+    x, y, begins, of_example = join(pairs, owners, task)
     stretch = {key: np.arange(a, b) for key, a, b in zip(brought, begins, begins[1:])}
     nothing = np.zeros(0, np.int64)
     train, validation, test = (
         Rows.of([stretch.get((p, c), nothing) for c in range(len(clients))]) for p in parts
     )
-    return Joined(x, y, (train, validation, test), of_example)
+    return Joined(x, y, (train, validation, test), of_example, words)
+
+
+def name_pools(train: Pair, validation: Pair | None, test: Pair) -> tuple[list[Pair], list[str]]:
+    """Two or three pools whose labels are numbers, and the words that they were."""
+    pools = [train, test] if validation is None else [train, validation, test]
+    return name_pairs(pools, _names_of(pools))
 
 
 def join_pools(
-    partition: Partition, train: Pair, validation: Pair | None, test: Pair, seed: int
+    partition: Partition, pools: Sequence[Pair], seed: int, words: Sequence[str] = ()
 ) -> Joined:
-    """Official pools: the partition divides the train pool, and the others by the same
-    shares of every class.
+    """Official pools, for training first and for tests last: the partition divides the first, and
+    the others by the same shares of every class.
     """
-    pools = [train, validation, test] if validation is not None else [train, test]
-    names = ["train pool", "validation pool", "test pool"]
-    x, y, begins, of_example = join([pool for pool in pools if pool is not None], names)
+    x, y, begins, of_example = join(pools, _names_of(pools))
     labels = [y[a:b].numpy() for a, b in pairwise(begins)]
     others = [alike(partition, labels[0], other, seed).rows for other in labels[1:]]
     shifted = [rows.renumber(rows.index + begin) for rows, begin in zip(others, begins[1:])]
     middle = shifted[0] if len(shifted) == 2 else Rows.none(len(partition))
-    return Joined(x, y, (partition.rows, middle, shifted[-1]), of_example)
+    return Joined(x, y, (partition.rows, middle, shifted[-1]), of_example, words)
+
+
+def _names_of(pools: Sequence[Pair]) -> list[str]:
+    middle = ["validation pool"] if len(pools) == 3 else []
+    return ["train pool", *middle, "test pool"]
+
+
+def about_joined(joined: Joined) -> dict[str, Any]:
+    """What a federation's `about` says of the fields and the words of its rows."""
+    words = {"class_names": list(joined.words)} if joined.words else {}
+    return {**about_fields(joined.fields), **words}

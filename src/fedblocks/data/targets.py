@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedblocks.core.errors import DataError, UserError, count_of
 from fedblocks.core.losses import IGNORE
@@ -17,6 +18,8 @@ from fedblocks.data.rows import Floats, Rows
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
+
+_MOST_LOST = 1e-3  # of the standard deviation of targets, that rounding may move one
 
 
 def describe_targets(federation: Federation) -> str:
@@ -110,7 +113,7 @@ def refuse_partly_known(federation: Federation) -> None:
     shape = task.output_shape(y, federation.classes)
     some = torch.zeros(len(y[:2]), *shape, device=y.device)
     with own_code(f'the loss "{loss_name(task.loss)}"', "correct it"):
-        losses = task.label_losses(some, y[:2])
+        losses = task.label_losses(some, y[:2].to(some.dtype) if not task.of_classes else y[:2])
     if losses.dim() == 1:
         verb = "has" if partly == 1 else "have"
         message = (
@@ -119,6 +122,27 @@ def refuse_partly_known(federation: Federation) -> None:
         )
         wanted = f"[batch, {', '.join(map(str, y.shape[1:]))}]"
         raise UserError(message, f"return one loss for each target, {wanted}")
+
+
+def lost_digits(y: Tensor, dtype: torch.dtype) -> list[str]:
+    """What to know of targets whose differences a net of this type cannot see."""
+    if y.dtype != torch.float64 or dtype == torch.float64:
+        return []
+    for column in y.flatten(1).T:
+        known = column[~column.isnan()]
+        rounded = known.to(dtype).double()
+        if not len(known):
+            continue
+        error, spread = float((known - rounded).abs().max()), float(known.std(correction=0))
+        if error > _MOST_LOST * spread > 0:
+            before, after = (len(set(values.tolist())) for values in (known, rounded))
+            kind = str(dtype).removeprefix("torch.")
+            size = f"by up to {error:.3g} (their standard deviation is {spread:.3g})"
+            return [
+                f"{before} different targets become {after} in {kind}, which rounds them {size}: "
+                "subtract their mean, or use Net.of(..., dtype=torch.float64)"
+            ]
+    return []
 
 
 def has_known_targets(federation: Federation, part: str) -> bool:

@@ -45,6 +45,7 @@ class RowTables:
         self._of_several = lru_cache(maxsize=8)(_pad)
         self._read: dict[tuple[int, ...], Federation] = {}  # of one stack of clients at most
         self._plans: dict[Hashable, StackPlan] = {}
+        self._cast: dict[Hashable, tuple[Tensor, Tensor]] = {}  # of one pool of targets at most
 
     def lay_out(self, rosters: Sequence[Roster], size: int) -> None:
         """Make the plans of the coming round for stacks of this size; those that nobody asked for
@@ -77,6 +78,18 @@ class RowTables:
             self._read.clear()
             self._read[key] = data.subset(ids).compact()
         return self._read[key]
+
+    def targets(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """Targets that are numbers in the type of a net, so that losses are computed in it; the
+        same tensor each time.
+        """
+        if not y.is_floating_point() or y.dtype == dtype:
+            return y
+        key = (id(y), dtype)
+        if key not in self._cast:
+            self._cast.clear()
+            self._cast[key] = y, y.to(dtype)
+        return self._cast[key][1]
 
 
 def _pad(
@@ -214,7 +227,7 @@ class Job:
         rates = {key: values[where] for key, values in self.rates.items()}
         data, _ = self.held(members)
         return ClientStack(
-            RowSource(data.x, data.y, data.task),
+            RowSource(data.x, self.tables.targets(data.y, self.method.net.dtype), data.task),
             self._tensors(members, where, shape),
             self.cohort.round,
             self.training,

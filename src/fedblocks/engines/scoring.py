@@ -65,6 +65,7 @@ def score_outputs(task: Task, outputs: Tensor, y: Tensor) -> tuple[float, ...]:
     """The same of one client's outputs in hand: right labels, scored labels, sum of losses, and
     the metrics that need outputs.
     """
+    y = y if task.of_classes else y.to(outputs.dtype)  # as in training
     counts = _count(task, outputs, y, torch.ones(len(y), device=y.device))
     kept = {metric.keep: metric.memory(outputs, y) for metric in task.measured}
     return (*counts.tolist(), *_measure_one(task, kept, y).tolist())

@@ -53,7 +53,15 @@ def federation_of(config: Config, read: Read | None = None) -> Federation:
             seed = _keep_accepted(SHIFTS[data.shift.name], {"seed": data.seed})
             federation = make("shift", data.shift.table, federation=federation, **seed)
     with placed(config, ("data",)):
-        return federation.check()
+        return federation.check(allow_empty=_may_be_empty(config, federation))
+
+
+def _may_be_empty(config: Config, federation: Federation) -> bool:
+    """Whether clients may have no training rows: whoever made a federation by hand has decided
+    that, and is warned; somebody has to have some.
+    """
+    is_by_hand = config.ingredients is not None or config.data.name == SAVED
+    return is_by_hand and bool(federation.train.sizes.any())
 
 
 def task_of(config: Config) -> Task | None:

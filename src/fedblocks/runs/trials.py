@@ -16,7 +16,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
-from fedblocks.data.targets import has_known_targets, refuse_partly_known
+from fedblocks.data.targets import has_known_targets, lost_digits, refuse_partly_known
 from fedblocks.engines.scoring import score_outputs
 
 EXAMPLES = 8
@@ -41,7 +41,8 @@ def try_task(net: Net, federation: Federation) -> list[str]:
     trial = _take_examples(net, federation)
     _try_loss(federation.task, trial)
     refuse_partly_known(federation)
-    return _try_metrics(federation.task, trial) if trial.client else []
+    notes = lost_digits(federation.y, net.dtype)
+    return notes + _try_metrics(federation.task, trial) if trial.client else notes
 
 
 def _take_examples(net: Net, federation: Federation) -> TaskTrial:
@@ -52,6 +53,7 @@ def _take_examples(net: Net, federation: Federation) -> TaskTrial:
     client = federation.names[largest] if rows else ""
     rows = rows or list(range(min(2, len(federation.x))))
     y = federation.y[torch.as_tensor(rows, device=federation.y.device)].cpu()
+    y = y if federation.task.of_classes else y.to(net.dtype)  # as in training
     with torch.no_grad():
         return TaskTrial(net(net.init(0), federation.inputs(rows).cpu()), y, client)
 

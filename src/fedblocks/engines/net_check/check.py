@@ -15,10 +15,16 @@ from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.core.own_code import line_of
+from fedblocks.engines.net_check.company import DEPENDS, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
-from fedblocks.engines.net_check.seeding import IGNORES_SEED, ignores_seed
+from fedblocks.engines.net_check.seeding import (
+    IGNORES_SEED,
+    ignores_seed,
+    require_new_modules,
+    require_numbers,
+)
 from fedblocks.engines.net_check.trial import BATCH, NetTrial, examples_for
 from fedblocks.engines.steadiness import other_companies
 from fedblocks.layers.guard import needs_guard
@@ -55,28 +61,46 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     another, or nothing.
 
     `mapped` asks for the engine that maps clients; else a net that cannot be mapped is only kept
-    from it. Nets made of torch's layers and ours alone need no check but that of their start.
+    from it. Nets made of torch's layers and ours alone need no check but that of their start and of
+    layers over the batch.
     """
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
-        _require_numbers(net)
-        _require_new_modules(net)
+        require_numbers(net)
+        require_new_modules(net)
         _require_seeded(net)
-        return ""
+        return _keep_from_stacks(net, _mixes(net, data), mapped)
     if net.size() > MOST:
         require_merging(net, data)
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
-    _require_numbers(net)
-    _require_new_modules(net)
+    require_numbers(net)
+    require_new_modules(net)
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
         return f"the net {name} could not be checked against plain PyTorch: {report.unclear}"
-    if "vectorised" in report.engines or net.unmappable:
+    return _keep_from_stacks(net, report.why_not("vectorised"), mapped)
+
+
+def _mixes(net: Net, data: Tensor) -> str:
+    """Why a net of torch's layers cannot stand in a stack; empty: it can."""
+    if not any(map(_is_over_batch, net.template.modules())):
+        return mixes_examples(net, data)
+    report = _report_on(net, data)  # a layer over the batch that leaves padding out hides others
+    return "" if report.refusal else report.why_not("vectorised")
+
+
+def _keep_from_stacks(net: Net, why: str, mapped: bool) -> str:
+    """Let a net that is wrong in a stack run one client after another, and say so."""
+    if not why or net.unmappable:
         return ""
+    name = type(net.template).__name__
+    if mapped:
+        message = f"the net {name} would not train as in plain PyTorch in a stack of clients: {why}"
+        raise NetError(message, 'use engine = "sequential"')
     net.unmappable.append(name)
-    return f"the net {name} runs one client after another: {report.why_not('vectorised')}"
+    return f"the net {name} runs one client after another: {why}"
 
 
 def _report_on(net: Net, data: Tensor) -> NetReport:
@@ -138,28 +162,6 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
 def _line(error: BaseException) -> str:
     """The first sentence of an error."""
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
-
-
-def _require_numbers(net: Net) -> None:
-    start = net.init(0)
-    wrong = _first(f'"{name}"' for name in start if start[name].isnan().any())
-    if wrong:
-        raise NetError(
-            f"the net starts with NaN in {wrong}, from which nothing is learned",
-            "correct how the module draws it, or the weights that it was given",
-        )
-
-
-def _require_new_modules(net: Net) -> None:
-    with seeded(0):
-        is_same = net.make() is net.make()
-    if is_same:
-        raise NetError(
-            "the function that Net.of was given returns the same module each time, so that no seed "
-            "would change its start",
-            "make the module in it, Net.of(lambda: MyNet()), or give the module itself, "
-            "Net.of(module), with keep_weights=True if it is trained",
-        )
 
 
 def _require_seeded(net: Net) -> None:
@@ -252,7 +254,7 @@ def _answers_each(trial: NetTrial, engine: str) -> str:
     for rows in other_companies(x):
         outputs = trial.net(trial.starts[0], x[rows])
         if _difference(outputs, usual[rows]) > trial.tolerance:
-            return "the output of an example depends on those beside it"
+            return DEPENDS
     return ""
 
 

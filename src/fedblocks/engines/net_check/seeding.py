@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.errors import NetError
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import reset, seeded
 
@@ -20,6 +21,30 @@ ANEW = (
 )
 _LARGER = 1.5  # times the largest number of a fresh start: training did that, or somebody
 _FEW = 32  # numbers whose largest says little
+
+
+def require_numbers(net: Net) -> None:
+    """Refuse a net that starts with NaN."""
+    start = net.init(0)
+    wrong = next((f'"{name}"' for name in start if start[name].isnan().any()), "")
+    if wrong:
+        raise NetError(
+            f"the net starts with NaN in {wrong}, from which nothing is learned",
+            "correct how the module draws it, or the weights that it was given",
+        )
+
+
+def require_new_modules(net: Net) -> None:
+    """Refuse a function that makes no new module."""
+    with seeded(0):
+        is_same = net.make() is net.make()
+    if is_same:
+        raise NetError(
+            "the function that Net.of was given returns the same module each time, so that no seed "
+            "would change its start",
+            "make the module in it, Net.of(lambda: MyNet()), or give the module itself, "
+            "Net.of(module), with keep_weights=True if it is trained",
+        )
 
 
 def ignores_seed(net: Net) -> bool:
