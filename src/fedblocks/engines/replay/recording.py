@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedblocks.engines.replay.reads import Reads
+
 Slot = int  # the place of a tensor in a program
 
 
@@ -141,6 +143,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.addresses: list[StorageWeakRef] = []
         self.operations: list[RecordedCall] = []
         self.repeatable = True
+        self.reads = Reads()
         self.inputs = tuple(self._slot(tensor) for tensor in inputs)
 
     @classmethod
@@ -148,7 +151,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """No: torch would import its compiler for that, which takes seconds in every process."""
         return False
 
+    def __enter__(self) -> Recorder:
+        self.reads.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.reads.__exit__(*error)
+        self.repeatable = self.repeatable and not self.reads.found
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunction():  # what is done here is no doing of the step
+            return self._write_down(func, args, kwargs)
+
+    def _write_down(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.repeatable = self.repeatable and not _depends_on_numbers(func, args)
         if not self.repeatable:
             return func(*args, **(kwargs or {}))
@@ -248,6 +265,8 @@ def _version(tensor: Tensor) -> int:
 
 def _depends_on_numbers(func: Any, args: Any) -> bool:
     """Whether Python sees a number, or a shape that depends on numbers, through this operation."""
+    if func is torch.ops.aten._pack_padded_sequence.default:  # by lengths; torch has no tag for it
+        return True
     if func is torch.ops.aten.index.Tensor:
         return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
     return (
