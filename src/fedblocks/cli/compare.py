@@ -84,6 +84,8 @@ def compare(
             return
         headings = {**HEADINGS, "mean": f"{comparison.metric.name}, mean"}
         show_table(headings, [_cells(row) for row in comparison.rows])
+        for text in comparison.warnings:
+            say(f"warning: {text}")
         say(f"{comparison.verdict}.")
         say(
             "Test data after the last round, every client counts the same; differences with "

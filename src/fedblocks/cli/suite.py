@@ -192,6 +192,7 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
         for score in row["scores"]
         if score["error"]
     ]
+    lines += [_warning(score) for score in row["scores"] if score["warnings"]]
     lines += _killed(row)
     below, compared = row["below_both"], row["compared"]
     if below:
@@ -211,6 +212,12 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
     if absent:
         lines.append(f"Absent, so there is no score of the whole suite: {', '.join(absent)}.")
     return lines
+
+
+def _warning(score: dict[str, Any]) -> str:
+    from fedblocks.runs.refusals import told_of_seeds
+
+    return f"warning: {score['bed']}, {told_of_seeds(score['warnings'])}"
 
 
 def _killed(row: dict[str, Any]) -> list[str]:

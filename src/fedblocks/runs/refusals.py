@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedblocks.core.errors import count_of
 from fedblocks.core.state import State
@@ -51,11 +51,23 @@ class Refused(NamedTuple):
         return "; ".join(parts)
 
     @property
+    def warning(self) -> str:
+        """What is said of it at the end of a run; nothing if there is nothing to say."""
+        return "; ".join(part for part in (self.text, self.advice) if part)
+
+    @property
     def advice(self) -> str:
         """What may help against the latest; an error of a client says it itself."""
         if self.cause:
             return self.cause
         return ADVICE if self.reason.startswith(NOT_FINITE) else ""
+
+
+def told_of_seeds(warned: Mapping[Any, str]) -> str:
+    """The warning of the first of several seeds, and which others have one."""
+    (seed, text), *others = warned.items()
+    seeds = ", ".join(str(other) for other, _ in others)
+    return f"seed {seed}: {text}" + (f"; seed {seeds} likewise" if others else "")
 
 
 def _names(clients: Sequence[int]) -> str:
@@ -105,6 +117,5 @@ def tell_of_refusals(result: RunResult, tell: OnNote) -> RunResult:
     """Say at the end of a run that updates are not in it."""
     refused = result.refused()
     if refused.text and is_first():
-        parts = [refused.text, refused.advice]
-        tell(Note("; ".join(part for part in parts if part), "warning"))
+        tell(Note(refused.warning, "warning"))
     return result

@@ -12,7 +12,7 @@ from typing import Any
 from fedblocks.core.errors import UserError
 from fedblocks.core.small_files import read_small
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.running.results import ORIGIN, Entry, Results
+from fedblocks.recipes.running.results import ORIGIN, WARNING, Entry, Results
 
 LARGEST = 2**26  # bytes of a file of results
 NOTHING: Entry = {"tuning": [], "seeds": {}}
@@ -114,7 +114,8 @@ def _numbers(entry: Entry) -> dict[str, Entry]:
 
 def _plain(number: Entry) -> Entry:
     """What must be the same on every machine."""
-    return {key: value for key, value in number.items() if key not in ORIGIN or key == "partition"}
+    told = {*ORIGIN, WARNING} - {"partition"}
+    return {key: value for key, value in number.items() if key not in told}
 
 
 def _note(sources: dict[tuple[str, str], Path], key: str, entry: Entry, path: Path) -> None:
