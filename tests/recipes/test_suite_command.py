@@ -171,6 +171,18 @@ def test_a_method_of_a_file_enters_with_its_source(fedblocks: Fedblocks) -> None
     assert "Versions of mine that were tried here: 2." in out
 
 
+def test_versions_are_counted_of_the_method_of_the_row(fedblocks: Fedblocks) -> None:
+    """Local's name begins that of another entrant, and the other way round."""
+    Path("mine.py").write_text(MINE.replace('METHODS["mine"]', 'METHODS["local2"]'))
+    words = ("--code", "mine.py", "--beds", "tiny", "--seeds", "1")
+    try:
+        code, out, err = fedblocks("local", "local2", *words)
+    finally:
+        METHODS.pop("local2", None)  # type: ignore[attr-defined]
+    assert code == 0, err
+    assert out.count("Versions of ") == 1 and "Versions of local2 that were tried here: 1." in out
+
+
 def test_a_method_that_fails_counts_as_local(fedblocks: Fedblocks) -> None:
     Path("mine.py").write_text(BROKEN)
     code, out, err = fedblocks(
