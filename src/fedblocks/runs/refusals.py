@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedblocks.runs.result import RunResult
 
 NOT_FINITE = "not-finite"
+ON_PURPOSE = "a fault on purpose"  # ends the detail of what [faults] planted
+PLANTED = "[faults] in its configuration asks for that"
 NAMED = 3  # clients that are named
 LARGE = "look for very large inputs or targets"
 ADVICE = f"{LARGE} first; if training diverges, try a lower learning rate"
@@ -60,6 +62,8 @@ class Refused(NamedTuple):
         """What may help against the latest; an error of a client says it itself."""
         if self.cause:
             return self.cause
+        if self.reason.endswith(ON_PURPOSE):
+            return PLANTED
         return ADVICE if self.reason.startswith(NOT_FINITE) else ""
 
 
@@ -106,7 +110,8 @@ def notes_of_refusals(report: Report, after: State) -> list[Note]:
     if not report.clients or len({r.client for r in refused}) < len(report.clients):
         return []
     first = refused[0]
-    advice = f"; {LARGE}, or try a lower learning rate" if first.reason == NOT_FINITE else ""
+    is_ours = first.reason == NOT_FINITE and not first.detail.endswith(ON_PURPOSE)
+    advice = f"; {LARGE}, or try a lower learning rate" if is_ours else ""
     if broken := [name for name, slots in after.server.items() if holds_nan(slots)]:
         advice = f'; the server\'s block "{broken[0]}" is NaN'
     text = f"every update was refused ({first.reason}: {first.detail}){advice}"
