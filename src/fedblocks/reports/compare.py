@@ -24,7 +24,7 @@ from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.python import Settings
 from fedblocks.runs.ranks.joining import refuse_ranks
-from fedblocks.runs.refusals import told_of_seeds
+from fedblocks.runs.refusals import warnings_of
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
@@ -69,16 +69,6 @@ class Comparison:
             remarks += [f"{name}: {text}" for text in next((own for own in ends if own), [])]
         return remarks
 
-    @property
-    def warnings(self) -> list[str]:
-        """What the ends of runs warned of, once for each method."""
-        lines: list[str] = []
-        for name, by in self.runs.items():
-            texts = {seed: run.refused().warning for seed, run in by.items()}
-            warned = {seed: text for seed, text in texts.items() if text}
-            lines += [f"{name}, {told_of_seeds(warned)}"] if warned else []
-        return lines
-
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder;
         where it was written.
@@ -99,7 +89,7 @@ class Comparison:
             "metric": self.metric.name,
             "better": self.metric.better,
             "verdict": self.verdict,
-            "warnings": self.warnings,
+            "warnings": warnings_of(self.runs),
             "methods": self.rows,
             "runs": folders,
         }

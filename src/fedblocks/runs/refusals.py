@@ -74,6 +74,16 @@ def told_of_seeds(warned: Mapping[Any, str]) -> str:
     return f"seed {seed}: {text}" + (f"; seed {seeds} likewise" if others else "")
 
 
+def warnings_of(runs: Mapping[str, Mapping[int, RunResult]]) -> list[str]:
+    """What the ends of runs warned of, once for each method."""
+    lines: list[str] = []
+    for name, by_seed in runs.items():
+        texts = {seed: run.refused().warning for seed, run in by_seed.items()}
+        warned = {seed: text for seed, text in texts.items() if text}
+        lines += [f"{name}, {told_of_seeds(warned)}"] if warned else []
+    return lines
+
+
 def _names(clients: Sequence[int]) -> str:
     if len(clients) > NAMED:
         return count_of(len(clients), "client")

@@ -45,12 +45,12 @@ class Reads(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = False
+        self.noticed = False
         self._plain: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.found = self.found or _reads(getattr(func, "__name__", ""), args, kwargs)
+        self.noticed = self.noticed or _reads(getattr(func, "__name__", ""), args, kwargs)
         return func(*args, **kwargs)
 
     def __enter__(self) -> Reads:
@@ -67,10 +67,21 @@ class Reads(TorchFunctionMode):
 
     def _noting(self, plain: Any) -> Any:
         def noted(*args: Any, **kwargs: Any) -> Any:
-            self.found = True
+            self.noticed = True
             return plain(*args, **kwargs)
 
         return noted
+
+
+def shows_numbers(func: Any, args: Any) -> bool:
+    """Whether Python sees a number, or a shape that depends on numbers, through this operation."""
+    if func is torch.ops.aten._pack_padded_sequence.default:  # by lengths; torch has no tag for it
+        return True
+    if func is torch.ops.aten.index.Tensor:
+        return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    return (
+        torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+    )
 
 
 def _reads(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

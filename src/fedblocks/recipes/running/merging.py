@@ -132,8 +132,8 @@ def _numbers(entry: Entry) -> dict[str, Entry]:
 
 def _plain(number: Entry) -> Entry:
     """What must be the same on every machine."""
-    told = {*ORIGIN, WARNING} - {"partition"}
-    return {key: value for key, value in number.items() if key not in told}
+    aside = {*ORIGIN, WARNING} - {"partition"}
+    return {key: value for key, value in number.items() if key not in aside}
 
 
 def _note(sources: dict[tuple[str, str], Path], key: str, entry: Entry, path: Path) -> None:

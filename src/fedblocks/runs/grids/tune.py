@@ -132,10 +132,8 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
     complete = [trial for trial in ended if trial.state == "complete"]
     if not complete:
         first = next((f"; trial {one.number}: {one.reason}" for one in ended if one.reason), "")
-        raise UserError(
-            f"none of {len(ended)} trials came to its end{first}",
-            "search in a narrower range, or with more --trials",
-        )
+        fix = "search in a narrower range, or with more --trials"
+        raise UserError(f"none of {len(ended)} trials came to its end{first}", fix)
     best = max(complete, key=_rank)
     changes = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
     words = [word for change in changes for word in ("--set", change)]
@@ -288,17 +286,15 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
             raise RunFolderError(f"{folder} holds a search with other settings", OTHER_FOLDER)
         refuse_links(folder)
     except OSError as error:
-        raise RunFolderError(
-            f"cannot write {folder}: {error.strerror or error}", "choose another folder"
-        ) from error
+        message = f"cannot write {folder}: {error.strerror or error}"
+        raise RunFolderError(message, "choose another folder") from error
 
 
 def _optuna() -> ModuleType:
     try:
         import optuna
     except ImportError as error:
-        raise UserError(
-            "a search needs the package optuna", 'pip install "fedblocks[tune]"'
-        ) from error
+        fix = 'pip install "fedblocks[tune]"'
+        raise UserError("a search needs the package optuna", fix) from error
     package: ModuleType = optuna
     return package
