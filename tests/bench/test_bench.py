@@ -35,7 +35,7 @@ def small(job: BenchJob, **changes: object) -> BenchJob:
 @pytest.fixture(autouse=True)
 def sequential_is_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """What "auto" finds depends on the machine; not so here."""
-    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    monkeypatch.setenv("FEDBLOCKS_ENGINES", str(tmp_path / "engines"))
     monkeypatch.setattr(
         planner, "measure_seconds", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0
     )
@@ -108,6 +108,17 @@ def test_results_are_plain_values() -> None:
     assert [r["ours"]["who"] for r in actual["results"]] == ["sequential", "vectorised"]
     assert json.loads(json.dumps(actual)) == actual
     assert not actual["skipped"] and actual["env"]["versions"]["torch"]
+
+
+def test_what_auto_chose_is_told_with_its_reason_and_when_it_was_measured() -> None:
+    said = [
+        run_jobs([small(J7)], "cpu", 1, ["auto"], lambda results, table: None)["choices"]["J7"]
+        for _ in range(2)
+    ]
+    assert all(one.startswith("sequential: sequential 1000 ms, ") for one in said)
+    assert ", measured at 20" not in said[0] and ", measured at 20" in said[1]
+    with_name = run_jobs([small(J7)], "cpu", 1, ["sequential"], lambda results, table: None)
+    assert with_name["choices"] == {}
 
 
 def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:

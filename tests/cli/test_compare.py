@@ -59,6 +59,21 @@ def test_a_comparison_prints_a_leaderboard_and_says_what_the_seeds_allow(fedbloc
     assert actual["runs"]["ditto"]["1"] == "c/runs/ditto-1"
 
 
+def test_refused_updates_are_told_with_the_table_also_of_runs_that_were_there(
+    fedblocks: Any,
+) -> None:
+    small = [*SMALL, "--set", "method.lr=1e30", "--set", "method.optimizer.name=sgd"]
+    words = ["compare", "digits-fedavg", "--seeds", "2", "--out", "c", "--quiet", *small]
+    for _ in range(2):  # the second time all runs are there
+        code, out, _ = fedblocks(*words)
+        assert code == 0
+        warned = [line for line in out.splitlines() if line.startswith("warning: fedavg, seed 0: ")]
+        assert len(warned) == 1 and "updates of the last round were refused" in warned[0]
+        assert warned[0].endswith("; seed 1 likewise")
+    _, out, _ = fedblocks("compare", "c/compare.toml", "--out", "c", "--json")
+    assert any(text.startswith("local, seed 0: ") for text in json.loads(out)["warnings"])
+
+
 def test_without_a_folder_the_same_command_finds_its_runs_again(fedblocks: Any) -> None:
     words = ["compare", "digits-fedavg", "--methods", "local", "--seeds", "1", "--quiet", *SMALL]
     assert fedblocks(*words)[0] == 0

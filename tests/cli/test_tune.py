@@ -93,6 +93,34 @@ def test_a_trial_during_which_the_search_was_killed_is_done_again(
     assert actual.trials[1].options["method.lr"] == float(f"{lost:.4g}")
 
 
+def test_a_combination_that_is_refused_is_a_failed_trial_and_the_others_go_on(
+    fedblocks: Any, config: str
+) -> None:
+    """A cohort of four of two clients cannot be."""
+    search = ["--set", "data.clients=2|4", "--set", "cohort.size=2|4", "--set", "seed=1"]
+    words = ["tune", config, *search, "--trials", "8", "--out", "search"]
+    shown = fedblocks(*words)
+    assert shown.code == 0, shown.err
+    refused = [line for line in shown.out.splitlines() if "  refused  " in line]
+    assert refused and all("4 clients a round, but there are 2" in line for line in refused)
+    actual = fedblocks(*words, "--json").json
+    assert len(actual["trials"]) == 8
+    states = [trial["state"] for trial in actual["trials"]]
+    assert states.count("fail") == len(refused) and "complete" in states
+    assert all(trial["reason"] for trial in actual["trials"] if trial["state"] == "fail")
+
+
+def test_a_search_whose_trials_are_all_refused_says_why(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(config: Any) -> Any:
+        raise UserError("it cannot be", "no")
+
+    monkeypatch.setattr(module, "prepare", refuse)
+    with pytest.raises(UserError, match="none of 2 trials came to its end; trial 0: it cannot be"):
+        tune(config, ["method.lr=0.01..0.1"], 2, tmp_path / "search")
+
+
 def test_a_trial_that_is_not_promising_is_left_and_could_be_resumed(
     config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

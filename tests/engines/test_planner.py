@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.engines.auto import others
 from fedblocks.engines.auto import trial as planner
+from fedblocks.engines.auto.measured import CACHE
 from fedblocks.engines.auto.trial import TrialPlan, fastest, planned
 from fedblocks.engines.memory import ByteCount, bytes_of, measure_need
 from fedblocks.engines.round import Experiment, evaluate_parts, run_round
@@ -22,8 +25,14 @@ from fedblocks.testing import EXAMPLES
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    monkeypatch.setenv(CACHE, str(tmp_path / "engines"))
+    quiet(monkeypatch)
     return tmp_path / "engines"
+
+
+def quiet(monkeypatch, cores: float = 0.0) -> None:
+    """A machine on which others keep so many cores busy."""
+    monkeypatch.setattr(planner, "Others", lambda: SimpleNamespace(cores=lambda: cores))
 
 
 def plan(**changes) -> TrialPlan:
@@ -72,7 +81,46 @@ def test_a_choice_is_remembered_and_says_what_was_measured(monkeypatch) -> None:
     assert engine.name == "processes" and engine.count == 2
     assert why == "processes 20 ms, sequential 40 ms, vectorised 80 ms for a few steps of this net"
     count = len(asked)
-    assert planned(plan())[1] == why and len(asked) == count
+    again = planned(plan())[1]
+    assert again.startswith(f"{why}, measured at 20") and again.endswith(" UTC")
+    assert len(asked) == count
+
+
+def test_what_was_measured_beside_other_programs_counts_for_an_hour(monkeypatch, folder) -> None:
+    asked = rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
+    monkeypatch.setattr(planner.os, "cpu_count", lambda: 4)
+    quiet(monkeypatch, 2.6)  # of 4 cores the trial needs 2, and half a one is always busy
+    assert planned(plan())[1].endswith("beside other programs; measured again after an hour")
+    rigged(monkeypatch, {"sequential": 0.01, "vectorised": 0.08, "processes": 0.02})
+    assert planned(plan())[0].name == "processes"  # runs side by side choose alike
+    (file,) = folder.glob("*.json")
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps({**stored, "at": stored["at"] - 3601}))
+    quiet(monkeypatch, 2.4)
+    engine, why = planned(plan())
+    assert engine.name == "sequential" and why.endswith("for a few steps of this net") and asked
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps({**stored, "at": stored["at"] - 1e7}))
+    rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
+    assert planned(plan())[0].name == "sequential"  # undisturbed: for good
+
+
+def test_cores_of_others_are_all_without_our_own(monkeypatch, tmp_path) -> None:
+    """200 ticks more in user mode and 50 in the kernel, 1000 idle: 2.5 s at 100 ticks a second."""
+    monkeypatch.setattr(others, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(others.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(others, "_own_seconds", iter([1.0, 1.5]).__next__)
+    monkeypatch.setattr(others.time, "perf_counter", iter([0.0, 2.0]).__next__)
+    (tmp_path / "stat").write_text("cpu  100 0 50 700 10 0 0 0 0 0\ncpu0 1\n")
+    beside = others.Others()
+    (tmp_path / "stat").write_text("cpu  300 0 100 1700 90 0 0 0 9 9\ncpu0 1\n")
+    assert beside.cores() == (2.5 - 0.5) / 2
+
+
+def test_without_a_count_of_ticks_the_load_of_the_last_minute_says_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(others, "STAT", tmp_path / "none")
+    monkeypatch.setattr(others.os, "getloadavg", lambda: (3.5, 0.0, 0.0))
+    assert others.Others().cores() == 2.5
 
 
 def test_what_matters_is_measured_anew(monkeypatch) -> None:
@@ -94,7 +142,8 @@ def test_who_wrote_first_decides_for_all(monkeypatch, folder) -> None:
     rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
     planned(plan())
     (file,) = folder.glob("*.json")
-    file.write_text(json.dumps({"sequential": 1.0, "vectorised": 0.1}))
+    seconds = {"sequential": 1.0, "vectorised": 0.1}
+    file.write_text(json.dumps({"seconds": seconds, "is_disturbed": False, "at": 1.0}))
     assert planned(plan())[0].name == "vectorised"
     file.write_text("damaged")
     assert planned(plan())[0].name == "processes"

@@ -50,7 +50,7 @@ def test_a_run_of_several_processes_ends_where_a_sequential_one_ends_to_the_bit(
 
 
 def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    monkeypatch.setenv("FEDBLOCKS_ENGINES", str(tmp_path / "engines"))
     monkeypatch.setattr(engine_choice, "WORTH_A_TRIAL", 0)
     monkeypatch.setattr(
         planner, "measure_seconds", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4

@@ -13,6 +13,7 @@ from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.engines.auto import trial
+from fedblocks.engines.auto.measured import CACHE, Measured, folder, keep, recall
 from fedblocks.engines.auto.trial import TrialPlan
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import Workers
@@ -94,18 +95,21 @@ def test_of_two_first_trials_the_shorter_counts(monkeypatch: pytest.MonkeyPatch)
 def test_what_was_measured_is_remembered_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setenv(trial.CACHE, str(tmp_path / "deep" / "engines"))
-    assert trial._remembered("k") is None
-    assert trial._remember("k", {"sequential": 1.0}) == {"sequential": 1.0}
-    assert trial._remember("k", {"sequential": 9.0}) == {"sequential": 1.0}  # the first decides
+    monkeypatch.setenv(CACHE, str(tmp_path / "deep" / "engines"))
+    one, nine = (Measured({"sequential": seconds}) for seconds in (1.0, 9.0))
+    assert recall("k") is None
+    assert keep("k", one) == one
+    assert keep("k", nine).seconds == one.seconds  # the first decides
     assert [p.name for p in (tmp_path / "deep" / "engines").iterdir()] == ["k.json"]
-    (tmp_path / "deep" / "engines" / "k.json").write_text('{"vectorised": 1.0}')
-    assert trial._remembered("k") is None
-    monkeypatch.setenv(trial.CACHE, str(tmp_path / "deep" / "engines" / "k.json"))
-    assert trial._remember("k", {"sequential": 2.0}) == {"sequential": 2.0}  # nowhere to write
-    monkeypatch.delenv(trial.CACHE)
+    (tmp_path / "deep" / "engines" / "k.json").write_text(
+        '{"seconds": {"vectorised": 1.0}, "is_disturbed": false, "at": 1.0}'
+    )
+    assert recall("k") is None
+    monkeypatch.setenv(CACHE, str(tmp_path / "deep" / "engines" / "k.json"))
+    assert keep("k", nine) == nine  # nowhere to write
+    monkeypatch.delenv(CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert str(trial._folder()) == "/caches/fedblocks/engines"
+    assert str(folder()) == "/caches/fedblocks/engines"
 
 
 def test_a_tensor_that_a_keyword_names_is_written_too() -> None:

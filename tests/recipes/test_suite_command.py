@@ -171,6 +171,18 @@ def test_a_method_of_a_file_enters_with_its_source(fedblocks: Fedblocks) -> None
     assert "Versions of mine that were tried here: 2." in out
 
 
+def test_versions_are_counted_of_the_method_of_the_row(fedblocks: Fedblocks) -> None:
+    """Local's name begins that of another entrant, and the other way round."""
+    Path("mine.py").write_text(MINE.replace('METHODS["mine"]', 'METHODS["local2"]'))
+    words = ("--code", "mine.py", "--beds", "tiny", "--seeds", "1")
+    try:
+        code, out, err = fedblocks("local", "local2", *words)
+    finally:
+        METHODS.pop("local2", None)  # type: ignore[attr-defined]
+    assert code == 0, err
+    assert out.count("Versions of ") == 1 and "Versions of local2 that were tried here: 1." in out
+
+
 def test_a_method_that_fails_counts_as_local(fedblocks: Fedblocks) -> None:
     Path("mine.py").write_text(BROKEN)
     code, out, err = fedblocks(
@@ -228,3 +240,42 @@ def test_the_list_of_beds_says_which_data_are_absent(fedblocks: Fedblocks) -> No
     assert code == 0 and "digits-groups" in out and "hapt (absent)" in out
     _, out, _ = fedblocks("--list", "--json")
     assert {row["name"] for row in json.loads(out)} == {*BEDS}
+
+
+NAN = MINE.replace(
+    "'''Local under another name.'''",
+    "def predict(self, blocks, x):\n        return super().predict(blocks, x) * float('nan')",
+)
+NAN_SERVER = MINE.replace("local import Local", "fedavg import FedAvg as Local").replace(
+    "'''Local under another name.'''",
+    "def conclude(self, server, before, uploads, cohort):\n"
+    "        return {n: {k: v * float('nan') for k, v in b.items()} for n, b in server.items()}",
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (NAN, "4 of 4 updates of the last round were refused"),
+        (NAN_SERVER, 'Mine.conclude gives NaN in block "model" in round 1'),
+    ],
+)
+def test_what_a_run_would_warn_of_is_said_at_once_and_again_with_the_scores(
+    fedblocks: Fedblocks, source: str, said: str
+) -> None:
+    Path("mine.py").write_text(source)
+    words = ("mine", "--code", "mine.py", "--beds", "tiny", "--seeds", "2")
+    code, out, err = fedblocks(*words)
+    assert code == 0 and said in err
+    lines = [line for line in out.splitlines() if line.startswith("warning: ")]
+    assert len(lines) == 1 and lines[0].startswith("warning: tiny, seed 0: ")
+    assert said in lines[0] and lines[0].endswith("; seed 1 likewise")
+    _, out, err = fedblocks(*words, "--json")  # nothing is run any more
+    (row,) = json.loads(out)["methods"]
+    assert said in row["scores"][0]["warnings"]["0"] and said not in err
+
+
+def test_a_run_whose_updates_are_all_used_has_no_warning(fedblocks: Fedblocks) -> None:
+    _, out, err = fedblocks("fedavg", "--beds", "tiny", "--seeds", "1")
+    assert "warning" not in out + err
+    assert "warning" not in Path("results/suite-1-fedavg.json").read_text()

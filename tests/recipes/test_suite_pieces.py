@@ -1,11 +1,13 @@
 """The suite in pieces: stale rows, results of two machines, and what is missing."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedblocks.methods import METHODS
 from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.reproduction import Reproduction
 from fedblocks.recipes.running.results import Results
@@ -14,7 +16,7 @@ from fedblocks.recipes.suite.entrants import suite_recipe
 from fedblocks.recipes.suite.planning import MissingRow, estimate, fitting_rows, stored_seconds
 from fedblocks.recipes.suite.scores import REFERENCES
 
-from .test_suite_command import TINY, Fedblocks, fedblocks
+from .test_suite_command import MINE, TINY, Fedblocks, fedblocks
 
 __all__ = ["fedblocks"]  # a fixture
 STORED = Path(__file__).parents[2] / "results"
@@ -172,6 +174,64 @@ def test_a_plan_of_what_is_there_says_that_nothing_is_missing(fedblocks: Fedbloc
     assert runs["local", True] == 3 + 3  # tries, and all seeds: another setting may be chosen
     _, out, _ = fedblocks("--beds", "tiny", "--lite", "--plan", "--json")
     assert {row["method"] for row in json.loads(out)["rows"]} > {"fedmn", "flow", "modfl"}
+
+
+def test_the_command_that_a_plan_names_has_the_words_of_the_plan(fedblocks: Fedblocks) -> None:
+    Path("mine.py").write_text(MINE)
+    words = ["mine", "--code", "mine.py", "--lite", "--out", "a b", "--held-out"]
+    code, out, err = fedblocks(*words, "--beds", "tiny", "--seeds", "1", "--plan")
+    assert code == 0, err
+    (line,) = [line for line in out.splitlines() if line.startswith("Next: ")]
+    command = shlex.split(line.removeprefix("Next: fedblocks suite "))
+    assert "--code" in command and "--lite" in command and "--held-out" in command
+    assert {path.name for path in Path().iterdir()} == {"mine.py"}  # nothing was run
+    code, _, err = fedblocks(*command)
+    assert code == 0, err
+    assert list(Path("a b/results").glob("suite-1-heldout-mine-*.json"))
+    _, out, _ = fedblocks(*words, "--beds", "tiny", "--seeds", "1", "--plan")
+    assert "Nothing is missing: 1 seed" in out
+
+
+def test_results_of_an_own_method_need_its_file(
+    fedblocks: Fedblocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(MINE)
+    fedblocks("mine", "--code", "mine.py", *ON_TINY, "--out", "there")
+    (file,) = Path("there/results").glob("suite-1-mine-*.json")
+    monkeypatch.delitem(METHODS, "mine")  # as in another process
+    code, _, err = fedblocks("--merge", str(file))
+    words = " ".join(err.split())
+    assert code == 2 and 'results of "mine", which is not a method of the library' in words
+    assert "fix: name the file that defines it, too: --code FILE" in words
+    code, _, err = fedblocks("--merge", str(file), "--code", "mine.py")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", 'it has no "recipe"'),
+        ("[1, 2]", "it holds no table"),
+        ("not json", "it is not JSON"),
+        ('{"recipe": "suite-1-local"}', 'it has no "paper"'),
+    ],
+)
+def test_a_file_of_something_else_is_told_in_plain_words(
+    fedblocks: Fedblocks, text: str, said: str
+) -> None:
+    Path("odd.json").write_text(text)
+    code, _, err = fedblocks("--merge", "odd.json")
+    assert code == 2 and f"odd.json is not a file of results: {said}" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("cells", [[1], {"tiny/local": 3}, {"tiny/local": {"tuning": []}}, None])
+def test_a_file_with_odd_cells_is_told_in_plain_words(fedblocks: Fedblocks, cells: Any) -> None:
+    fedblocks("local", *ON_TINY, "--out", "there")
+    table = json.loads(Path("there/results/suite-1-local.json").read_text())
+    Path("odd.json").write_text(json.dumps({**table, "cells": cells}))
+    code, _, err = fedblocks("--merge", "odd.json")
+    said = "odd.json is not a file of results: its cells are not as `fedblocks` writes them"
+    assert code == 2 and said in " ".join(err.split())
 
 
 def test_times_are_those_stored_else_fedavgs_on_the_bed_times_the_methods_factor() -> None:

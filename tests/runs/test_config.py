@@ -16,7 +16,7 @@ from fedblocks.config.presets import PRESETS, read_config
 from fedblocks.config.problems import ConfigError
 from fedblocks.config.sources import Source, parse_change
 from fedblocks.core.errors import UserError
-from fedblocks.core.optimizers import AdamW
+from fedblocks.core.optimizers import SGD, AdamW
 from fedblocks.core.schedules import Milestones
 from fedblocks.data import Federation
 from fedblocks.methods import METHODS
@@ -117,6 +117,14 @@ def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
         "required": False,
         "about": "mu: of the pull to the model that was sent",
     }
+
+
+def test_an_optimizer_without_a_name_is_the_default_one_with_other_values(small: Table) -> None:
+    small["method"]["optimizer"] = {"momentum": 0.9}
+    assert prepare(Config.of(small)).experiment.methods["all"].optimizer == SGD(momentum=0.9)
+    small["method"]["lr"] = {"start": 0.1}  # its default is no table
+    with pytest.raises(ConfigError, match=r"method\.lr\.name: it is missing"):
+        Config.of(small)
 
 
 def test_schedules_and_optimizers_are_tables(small: Table) -> None:

@@ -14,6 +14,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.reports.compare import compare
 from fedblocks.runs.build import prepare
 from fedblocks.runs.faults import faults_of
+from fedblocks.runs.result import load_run
 from fedblocks.runs.rounds import cohort_of
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder
@@ -98,6 +99,19 @@ def test_every_fault_is_on_record_with_its_reason(many: Table, tmp_path: Path) -
         for client in range(12)
         if expected.get((round, client)) != "dropped-out"
     }
+
+
+def test_what_was_planted_is_no_reason_to_look_for_large_inputs(
+    small: Table, tmp_path: Path
+) -> None:
+    run(Config.of(small | {"faults": {"corrupt": 1.0}}), tmp_path / "run")
+    result = load_run(tmp_path / "run")
+    refused = result.refused()
+    assert refused.reason.endswith("too large to be squared: a fault on purpose")
+    assert refused.advice == "[faults] in its configuration asks for that"
+    warned = [note["text"] for note in result.notes if note["level"] == "warning"]
+    assert warned and all("a fault on purpose" in text for text in warned)
+    assert not any("learning rate" in text for text in warned)
 
 
 def test_shares_are_kept_on_average_and_depend_on_the_seed(many: Table) -> None:

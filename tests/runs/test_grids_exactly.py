@@ -369,9 +369,9 @@ def test_a_setting_that_cannot_be_is_told_to_have_failed(monkeypatch: pytest.Mon
     space: Any = {"lr": SimpleNamespace(suggest=lambda trial, name: f"{name} {trial.number}")}
     tell: Any = None
     search = tune.Search("x", ["rounds=2"], space, Path("f"), None, tell)
-    with pytest.raises(UserError, match=r"x \['rounds=2', 'lr=lr 7'\]"):
-        next(tune._ask(OPTUNA, study, search, 1))
-    assert study.told == [(7, {"state": "fail"})] and attributes == {"lr": "lr 7"}
+    assert [*tune._ask(OPTUNA, study, search, 2)] == []
+    assert study.told == [(7, {"state": "fail"})] * 2 and attributes == {"lr": "lr 7"}
+    assert study.user_attrs["refused-7"] == "x ['rounds=2', 'lr=lr 7']"
     assert [*tune._ask(OPTUNA, study, search, 0)] == []
 
 

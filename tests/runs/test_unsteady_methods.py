@@ -40,6 +40,11 @@ class Centred(Tempered):
         return logits - logits.mean(0)
 
 
+class Halving(Tempered):
+    def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
+        return super().predict(blocks, x.mul_(0.5))
+
+
 class Counted(Tempered):
     def own_loss(self, blocks: fb.Blocks, batch: fb.Batch) -> Tensor:
         LOOKED_AT.append(1)
@@ -154,6 +159,7 @@ PADDED = {
 }
 UNSTEADY = {
     Centred: "Centred.predict of an example is another when others are beside it",
+    Halving: "Halving.predict changes its input",
     Counted: "Counted.own_loss gives another result for the same input",
     Scaled: "Scaled.own_loss gives another result for the same input",
     Drawn: "Drawn.prepare gives another result for the same input",

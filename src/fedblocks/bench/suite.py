@@ -52,36 +52,49 @@ def run_jobs(
             raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
     results: list[Result] = []
     skipped: dict[str, str] = {}
+    choices: dict[str, str] = {}
     for job in jobs:
         try:
-            of_job = run_job(job, device, repeat, engines, precision)
+            of_job = run_job(job, device, repeat, engines, precision, choices)
         except UserError as error:  # a method that the job's net or data do not suit
             skipped[job.name] = error.message
             continue
         results += of_job
-        tell(of_job, _table(results, skipped))
-    return _table(results, skipped)
+        tell(of_job, _table(results, skipped, choices))
+    return _table(results, skipped, choices)
 
 
-def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]:
+def _table(
+    results: Sequence[Result], skipped: dict[str, str], choices: dict[str, str]
+) -> dict[str, Any]:
     return {
         "at": now(),
         "env": environment(),
         "load": os.getloadavg()[0],  # of the last minute: others disturb
         "results": [result.table() for result in results],
         "skipped": skipped,
+        "choices": choices,
     }
 
 
 def run_job(
-    job: BenchJob, device: str, repeat: int, engines: Sequence[str], precision: str = "float32"
+    job: BenchJob,
+    device: str,
+    repeat: int,
+    engines: Sequence[str],
+    precision: str = "float32",
+    choices: dict[str, str] | None = None,
 ) -> list[Result]:
-    """Time one job on some engines; "auto" is the one that a run would choose."""
+    """Time one job on some engines; "auto" is the one that a run would choose, and `choices` is
+    told why.
+    """
     began = time.perf_counter()
     ready = materials(job, device)
     ready.start  # noqa: B018 - made when it is first asked for
     start_seconds = time.perf_counter() - began
-    chosen = _engines(ready, engines)
+    chosen, why = _engines(ready, engines)
+    if choices is not None and why:
+        choices[job.name] = why
     try:
         return measure(ready, chosen, repeat, start_seconds, precision)
     finally:
@@ -101,22 +114,23 @@ def write(path: Path, results: dict[str, Any]) -> None:
         ) from error
 
 
-def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
+def _engines(ready: Materials, names: Sequence[str]) -> tuple[list[Engine], str]:
+    """Each engine once, and why "auto" is one of them; nothing if it was not asked for."""
     by_name: dict[str, Engine] = {}
+    reason = ""
     for name in names:
-        engine = _engine(ready, name)
+        engine, why = (ENGINES[name](), "") if name != AUTO else _choose(ready)
         by_name.setdefault(engine.name, engine)
-    return list(by_name.values())
+        reason = f"{engine.name}: {why}" if why else reason
+    return list(by_name.values()), reason
 
 
-def _engine(ready: Materials, name: str) -> Engine:
-    if name != AUTO:
-        return ENGINES[name]()
+def _choose(ready: Materials) -> tuple[Engine, str]:
     device = ready.experiment.data.device
     cohort = len(ready.cohort)
     if device.type != "cpu":
-        return choose(ready.method.net, device, cohort)[0]
+        return choose(ready.method.net, device, cohort)
     plan = TrialPlan(
         ready.experiment, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads()
     )
-    return planned(plan)[0]
+    return planned(plan)

@@ -194,5 +194,7 @@ def _show(timings: dict[str, Any]) -> None:
         say(f"{lanes['gain']:.2f} times as fast as one after another.")
     if "grid" in timings:
         say(grid(timings["grid"]))
+    for job, reason in timings["choices"].items():
+        say(f"{job}: auto chose {reason}")
     for job, reason in timings["skipped"].items():
         say(f"{job} left out: {reason}")

@@ -65,6 +65,7 @@ def compare(
 
     def action() -> None:
         from fedblocks.reports.compare import compare as start
+        from fedblocks.runs.refusals import warnings_of
         from fedblocks.runs.timing import describe_seconds
 
         read_code(code)
@@ -84,6 +85,8 @@ def compare(
             return
         headings = {**HEADINGS, "mean": f"{comparison.metric.name}, mean"}
         show_table(headings, [_cells(row) for row in comparison.rows])
+        for text in warnings_of(comparison.runs):
+            say(f"warning: {text}")
         say(f"{comparison.verdict}.")
         say(
             "Test data after the last round, every client counts the same; differences with "

@@ -175,6 +175,8 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
 
 
 def _refusal_text(result: RunResult, refused: Refused) -> str:
+    from fedblocks.runs.refusals import ADVICE
+
     if 0 < refused.in_last_round == refused.of_last_round:
         start = (
             f"every update of the last round was refused ({refused.reason}), so its models "
@@ -182,7 +184,7 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
         )
     else:
         start = refused._replace(in_last_round=0).text  # of all rounds
-    how = "; " if refused.cause else ": --set method.lr=... "
+    how = ": --set method.lr=... " if refused.advice == ADVICE else "; "
     advice = f"{refused.advice}{how}" if refused.advice else ""
     return f"{start}; {advice}`fedblocks report {result.folder}` lists them"
 

@@ -124,11 +124,23 @@ def suite(
             None if seconds is None else time.monotonic() + seconds,
         )
         if plan:
-            show_plan(trial, seconds, as_json)
+            words = _words(code or [], lite, seeds, held_out, jobs, out)
+            show_plan(trial, seconds, words, as_json)
         else:
             _carry_out(trial, as_json)
 
     stoppable(action)
+
+
+def _words(
+    code: list[str], lite: bool, seeds: int | None, held_out: bool, jobs: int | None, out: Path
+) -> list[str]:
+    """The options of a plan that the command which carries it out needs, too."""
+    words = [word for file in code for word in ("--code", file)]
+    words += ["--lite"] * lite + ["--held-out"] * held_out
+    words += [] if seeds is None else ["--seeds", str(seeds)]
+    words += [] if jobs is None else ["--jobs", str(jobs)]
+    return words + ([] if out == Path() else ["--out", str(out)])
 
 
 def _entrants(names: list[str], code: list[str], plan: bool) -> list[Entrant]:
@@ -168,6 +180,7 @@ def _whisper(text: str) -> None:
 def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
     """One method: a line for each bed, and what they come to."""
     from fedblocks.recipes.suite.beds import VERSION
+    from fedblocks.recipes.suite.entrants import TUNED
     from fedblocks.recipes.suite.trial import versions_seen
 
     held_out = ", held-out variants" if trial.held_out else ""
@@ -180,7 +193,7 @@ def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
     say(MEANING)
     for text in _sentences(row, trial.seeds, absent):
         say(text)
-    own = next(one for one in trial.entrants if row["name"].startswith(one.name))
+    own = next(one for one in trial.entrants if row["name"].removesuffix(TUNED) == one.name)
     if own.source:
         seen = versions_seen(trial.out / "results", own.name)
         say(f"Versions of {own.name} that were tried here: {seen}.")
@@ -192,6 +205,7 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
         for score in row["scores"]
         if score["error"]
     ]
+    lines += [_warning(score) for score in row["scores"] if score["warnings"]]
     lines += _killed(row)
     below, compared = row["below_both"], row["compared"]
     if below:
@@ -211,6 +225,12 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
     if absent:
         lines.append(f"Absent, so there is no score of the whole suite: {', '.join(absent)}.")
     return lines
+
+
+def _warning(score: dict[str, Any]) -> str:
+    from fedblocks.runs.refusals import told_of_seeds
+
+    return f"warning: {score['bed']}, {told_of_seeds(score['warnings'])}"
 
 
 def _killed(row: dict[str, Any]) -> list[str]:

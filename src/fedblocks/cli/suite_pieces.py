@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +24,12 @@ HEADINGS = {
 }
 
 
-def show_plan(trial: SuiteTrial, seconds: float | None, as_json: bool) -> None:
-    """What is missing, in the order in which it is run, and what fits in a budget."""
+def show_plan(
+    trial: SuiteTrial, seconds: float | None, words: Sequence[str], as_json: bool
+) -> None:
+    """What is missing, in the order in which it is run, and what fits in a budget; `words` are the
+    options of the plan.
+    """
     from fedblocks.recipes.suite.planning import fitting_rows, missing_rows
 
     rows = missing_rows(trial)
@@ -44,7 +49,7 @@ def show_plan(trial: SuiteTrial, seconds: float | None, as_json: bool) -> None:
     if seconds is not None:
         say(f"{seconds / 60:g} minutes on {workers}: the first {len(fits)} whose data are there.")
     for own in _groups(fits)[:1]:
-        say(f"Next: {_command(own)}")
+        say(f"Next: {_command(own, words)}")
 
 
 def _groups(rows: Sequence[MissingRow]) -> list[list[MissingRow]]:
@@ -66,9 +71,10 @@ def _line(rows: Sequence[MissingRow]) -> dict[str, Any]:
     }
 
 
-def _command(rows: Sequence[MissingRow]) -> str:
-    names = " ".join(row.method for row in rows)
-    return f"fedblocks suite {names} --beds {rows[0].bed}" + (" --tuned" * rows[0].is_tuned)
+def _command(rows: Sequence[MissingRow], words: Sequence[str]) -> str:
+    names = [row.method for row in rows]
+    tuned = ["--tuned"] * rows[0].is_tuned
+    return shlex.join(["fedblocks", "suite", *names, "--beds", rows[0].bed, *tuned, *words])
 
 
 def merge_files(files: Sequence[Path], out: Path, as_json: bool) -> None:

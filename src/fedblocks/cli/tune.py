@@ -97,6 +97,7 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
         "name": f"trial-{trial.number:03d}",
         "number": trial.number,
         "state": trial.state,
+        **({"reason": trial.reason} if trial.reason else {}),
         trial.metric.name: trial.score,
         "options": dict(trial.options),
     }
@@ -104,6 +105,8 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
 
 def _line(trial: Trial) -> str:
     options = "  ".join(f"{name}={value}" for name, value in trial.options.items())
+    if trial.reason:
+        return f"trial {trial.number}  refused  {options}: {trial.reason}"
     score = "-" if trial.score is None else trial.metric.show(trial.score)
     early = "  left early" if trial.state == "pruned" else ""
     return f"trial {trial.number}  validation {score}  {options}{early}"

@@ -100,8 +100,10 @@ def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> A
 
 
 def _check_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
-    name = value.get("name")
     known = tables_of(option)
+    if "name" not in value and isinstance(default := plain(option.default), dict):
+        value = {**default, **value}  # a part of the default is said otherwise
+    name = value.get("name")
     if not isinstance(name, str) or name not in known:
         message = "it is missing" if name is None else f"there is no {show(name)} here"
         problems.append(Problem((*path, "name"), message, nearest(str(name or ""), known)))

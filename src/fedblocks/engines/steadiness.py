@@ -86,7 +86,11 @@ class Steadiness:
 
     def check_view(self, view: Callable[..., Any], blocks: Any, x: Tensor, usual: Tensor) -> None:
         """Refuse a prediction that depends on the examples beside it; `usual` is that of all."""
+        before = x.clone()
         again = view(blocks, x)
+        if not self._is_same(before, x):
+            message = f"{self._name(view)} changes its input: others would get another x"
+            raise UserError(message, "make a new tensor: x * 2 in the place of x.mul_(2)")
         if not self._is_same(usual, again):
             self._refuse_change(view, "")
         for rows in other_companies(x):

@@ -24,6 +24,7 @@ from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.python import Settings
 from fedblocks.runs.ranks.joining import refuse_ranks
+from fedblocks.runs.refusals import warnings_of
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
@@ -88,6 +89,7 @@ class Comparison:
             "metric": self.metric.name,
             "better": self.metric.better,
             "verdict": self.verdict,
+            "warnings": warnings_of(self.runs),
             "methods": self.rows,
             "runs": folders,
         }

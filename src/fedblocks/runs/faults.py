@@ -14,6 +14,7 @@ from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report, add_bytes
 from fedblocks.runs.build import Prepared
+from fedblocks.runs.refusals import NOT_FINITE, ON_PURPOSE
 
 Fault: TypeAlias = Literal["drop", "slow", "crash", "corrupt"]
 ABSENT: Mapping[Fault, str] = {  # fault -> the reason in the record
@@ -46,11 +47,15 @@ def note_absent(
     prepared: Prepared, state: State, report: Report, faults: Mapping[int, Fault]
 ) -> Report:
     """The report of a round with those who were absent from it; who came late, or
-    crashed, had been sent something.
+    crashed, had been sent something. What was refused because of a fault says so.
     """
     absent = {client: fault for client, fault in faults.items() if fault in ABSENT}
-    rows = [
-        Refusal(client, ABSENT[fault], "a fault on purpose") for client, fault in absent.items()
+    rows = [Refusal(client, ABSENT[fault], ON_PURPOSE) for client, fault in absent.items()]
+    refused = [
+        replace(one, detail=f"{one.detail}: {ON_PURPOSE}")
+        if faults.get(one.client) == "corrupt" and one.reason == NOT_FINITE
+        else one
+        for one in report.refusals
     ]
     bytes_down = {block: dict(by_client) for block, by_client in report.bytes_down.items()}
     reached = [client for client, fault in absent.items() if fault != "drop"]
@@ -58,4 +63,4 @@ def note_absent(
         if prepared.experiment.own(ids):
             job = prepared.experiment.training_job(group, ids, state)
             add_bytes(bytes_down, job.sent.bytes_down, job.ids)
-    return replace(report, refusals=[*report.refusals, *rows], bytes_down=bytes_down)
+    return replace(report, refusals=[*refused, *rows], bytes_down=bytes_down)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedblocks.core.errors import count_of
 from fedblocks.core.state import State
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedblocks.runs.result import RunResult
 
 NOT_FINITE = "not-finite"
+ON_PURPOSE = "a fault on purpose"  # ends the detail of what [faults] planted
+PLANTED = "[faults] in its configuration asks for that"
 NAMED = 3  # clients that are named
 LARGE = "look for very large inputs or targets"
 ADVICE = f"{LARGE} first; if training diverges, try a lower learning rate"
@@ -51,11 +53,35 @@ class Refused(NamedTuple):
         return "; ".join(parts)
 
     @property
+    def warning(self) -> str:
+        """What is said of it at the end of a run; nothing if there is nothing to say."""
+        return "; ".join(part for part in (self.text, self.advice) if part)
+
+    @property
     def advice(self) -> str:
         """What may help against the latest; an error of a client says it itself."""
         if self.cause:
             return self.cause
+        if self.reason.endswith(ON_PURPOSE):
+            return PLANTED
         return ADVICE if self.reason.startswith(NOT_FINITE) else ""
+
+
+def told_of_seeds(warned: Mapping[Any, str]) -> str:
+    """The warning of the first of several seeds, and which others have one."""
+    (seed, text), *others = warned.items()
+    seeds = ", ".join(str(other) for other, _ in others)
+    return f"seed {seed}: {text}" + (f"; seed {seeds} likewise" if others else "")
+
+
+def warnings_of(runs: Mapping[str, Mapping[int, RunResult]]) -> list[str]:
+    """What the ends of runs warned of, once for each method."""
+    lines: list[str] = []
+    for name, by_seed in runs.items():
+        texts = {seed: run.refused().warning for seed, run in by_seed.items()}
+        warned = {seed: text for seed, text in texts.items() if text}
+        lines += [f"{name}, {told_of_seeds(warned)}"] if warned else []
+    return lines
 
 
 def _names(clients: Sequence[int]) -> str:
@@ -94,7 +120,8 @@ def notes_of_refusals(report: Report, after: State) -> list[Note]:
     if not report.clients or len({r.client for r in refused}) < len(report.clients):
         return []
     first = refused[0]
-    advice = f"; {LARGE}, or try a lower learning rate" if first.reason == NOT_FINITE else ""
+    is_ours = first.reason == NOT_FINITE and not first.detail.endswith(ON_PURPOSE)
+    advice = f"; {LARGE}, or try a lower learning rate" if is_ours else ""
     if broken := [name for name, slots in after.server.items() if holds_nan(slots)]:
         advice = f'; the server\'s block "{broken[0]}" is NaN'
     text = f"every update was refused ({first.reason}: {first.detail}){advice}"
@@ -105,6 +132,5 @@ def tell_of_refusals(result: RunResult, tell: OnNote) -> RunResult:
     """Say at the end of a run that updates are not in it."""
     refused = result.refused()
     if refused.text and is_first():
-        parts = [refused.text, refused.advice]
-        tell(Note("; ".join(part for part in parts if part), "warning"))
+        tell(Note(refused.warning, "warning"))
     return result

@@ -6,14 +6,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import torch
 
@@ -21,6 +19,8 @@ import fedblocks.core
 from fedblocks.core.net import Net
 from fedblocks.core.precision import wants_half
 from fedblocks.core.state import State
+from fedblocks.engines.auto.measured import Measured, keep, recall
+from fedblocks.engines.auto.others import Others
 from fedblocks.engines.job import Job
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import available, cores
@@ -28,7 +28,6 @@ from fedblocks.engines.round import Engine, Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
-CACHE = "FEDBLOCKS_ENGINES"  # environment variable: where choices are kept
 CLIENTS = 8  # that are tried; more of them, and of their steps, if the net is small
 STEPS = 4
 ENOUGH = 0.25  # seconds of clients one after another, before there are more steps of each
@@ -36,6 +35,7 @@ LONG = 1.0  # seconds of one client's trial: a net that no stack of clients make
 TURNS = (4, 8)  # that engines get: at least, and at most
 SHORT = 4.0  # seconds after which no further turn begins
 BEHIND = 1.5  # times the seconds of the fastest, in two turns or a long one: it gets no more
+SPARE = 0.5  # cores: what a system always does besides
 # how many times as fast it must be. Workers may be a little slower: threads that share one client
 # suffer more from other programs (docs/speed.md)
 BETTER = {"vectorised": 1.1, "processes": 0.95, "sequential": 1.0}
@@ -96,10 +96,19 @@ def source_digest() -> str:
 
 def planned(plan: TrialPlan) -> tuple[Engine, str]:
     """The engine that was fastest, and by how much."""
-    seconds_of = _remembered(plan.key()) or _remember(plan.key(), try_out(plan))
+    measured = recall(plan.key()) or keep(plan.key(), _measure(plan))
     engines = plan.engines()
+    seconds_of = measured.seconds
     best = fastest({name: seconds for name, seconds in seconds_of.items() if name in engines})
-    return engines[best], f"{_list_seconds(seconds_of)} for a few steps of this net"
+    why = f"{_list_seconds(seconds_of)} for a few steps of this net{measured.when}"
+    return engines[best], why
+
+
+def _measure(plan: TrialPlan) -> Measured:
+    others = Others()
+    seconds = try_out(plan)
+    left = (os.cpu_count() or 1) - max(plan.processes, plan.threads)
+    return Measured(seconds, others.cores() > left + SPARE)
 
 
 def fastest(seconds: Mapping[str, float]) -> str:
@@ -180,33 +189,3 @@ def _job(plan: TrialPlan, count: int, steps: int = STEPS, turn: int = 0) -> Job:
 def _list_seconds(seconds: Mapping[str, float]) -> str:
     fastest_first = sorted(seconds.items(), key=lambda item: item[1])
     return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in fastest_first)
-
-
-def _folder() -> Path:
-    named = os.environ.get(CACHE)
-    base = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(named or f"{base}/fedblocks/engines").expanduser()
-
-
-def _remembered(key: str) -> dict[str, float] | None:
-    try:
-        stored: Any = json.loads((_folder() / f"{key}.json").read_text())
-        if "sequential" not in stored:
-            return None
-        return {str(name): float(seconds) for name, seconds in stored.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-
-
-def _remember(key: str, seconds: dict[str, float]) -> dict[str, float]:
-    """Whoever writes first decides for all, so that runs side by side choose alike."""
-    draft = _folder() / f".{key}-{os.getpid()}"
-    try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(seconds))
-        with suppress(FileExistsError):
-            os.link(draft, _folder() / f"{key}.json")
-        draft.unlink()
-    except OSError:
-        return seconds  # nowhere to write: it is tried again next time
-    return _remembered(key) or seconds

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedblocks.engines.replay.reads import Reads, shows_numbers
+
 Slot = int  # the place of a tensor in a program
 
 
@@ -141,6 +143,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.addresses: list[StorageWeakRef] = []
         self.operations: list[RecordedCall] = []
         self.repeatable = True
+        self.reads = Reads()
         self.inputs = tuple(self._slot(tensor) for tensor in inputs)
 
     @classmethod
@@ -148,18 +151,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """No: torch would import its compiler for that, which takes seconds in every process."""
         return False
 
+    def __enter__(self) -> Recorder:
+        self.reads.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.reads.__exit__(*error)
+        self.repeatable = self.repeatable and not self.reads.noticed
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.repeatable = self.repeatable and not _depends_on_numbers(func, args)
+        with torch._C.DisableTorchFunction():  # what is done here is no doing of the step
+            return self._write_down(func, args, kwargs)
+
+    def _write_down(self, func: Any, args: Any, kwargs: Any) -> Any:
+        self.repeatable = self.repeatable and not shows_numbers(func, args)
         if not self.repeatable:
             return func(*args, **(kwargs or {}))
         refs = tuple(self._ref(a) for a in args)
         named = tuple((k, self._ref(v)) for k, v in (kwargs or {}).items())
         returned = func(*args, **(kwargs or {}))
-        results = [
-            r
-            for r in (returned if isinstance(returned, tuple | list) else [returned])
-            if isinstance(r, Tensor)
-        ]
+        every = returned if isinstance(returned, tuple | list) else [returned]
+        results = [r for r in every if isinstance(r, Tensor)]
         if func is torch.ops.aten.detach.default:
             self._alias(results[0], self._slot(args[0]))
             return returned
@@ -244,15 +258,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _depends_on_numbers(func: Any, args: Any) -> bool:
-    """Whether Python sees a number, or a shape that depends on numbers, through this operation."""
-    if func is torch.ops.aten.index.Tensor:
-        return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
-    return (
-        torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
-    )
 
 
 def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:

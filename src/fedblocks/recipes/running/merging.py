@@ -12,10 +12,12 @@ from typing import Any
 from fedblocks.core.errors import UserError
 from fedblocks.core.small_files import read_small
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.running.results import ORIGIN, Entry, Results
+from fedblocks.recipes.running.results import ORIGIN, WARNING, Entry, Results
 
 LARGEST = 2**26  # bytes of a file of results
 NOTHING: Entry = {"tuning": [], "seeds": {}}
+FILES = "name files that `fedblocks reproduce` or `fedblocks suite` wrote"
+ODD_CELLS = "its cells are not as `fedblocks` writes them"
 APART = "keep them in folders of their own (--out)"
 
 
@@ -52,17 +54,33 @@ def join(files: Sequence[Path], folder: Path) -> Results:
     return results
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_results(path: Path, names: Sequence[str], fix: str) -> dict[str, Any]:
+    """These values of a file of results; what is none is refused in plain words."""
     try:
         table = json.loads(read_small(path, LARGEST))
-        whole = {"recipe": table["recipe"], "quick": table["quick"], "cells": table["cells"]}
+    except OSError as error:
+        raise _no_results(path, error.strerror or str(error), fix) from error
+    except ValueError as error:
+        raise _no_results(path, "it is not JSON", fix) from error
+    if not isinstance(table, dict):
+        raise _no_results(path, "it holds no table", fix)
+    for name in names:
+        if name not in table:
+            raise _no_results(path, f'it has no "{name}"', fix)
+    return {name: table[name] for name in names}
+
+
+def _no_results(path: Path, why: str, fix: str) -> UserError:
+    return UserError(f"{path} is not a file of results: {why}", fix)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    whole = read_results(path, ("recipe", "quick", "cells"), FILES)
+    try:
         for entry in whole["cells"].values():
             _numbers(entry)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is not a file of results: {error}",
-            "name files that `fedblocks reproduce` wrote",
-        ) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_results(path, ODD_CELLS, FILES) from error
     return whole
 
 
@@ -114,7 +132,8 @@ def _numbers(entry: Entry) -> dict[str, Entry]:
 
 def _plain(number: Entry) -> Entry:
     """What must be the same on every machine."""
-    return {key: value for key, value in number.items() if key not in ORIGIN or key == "partition"}
+    aside = {*ORIGIN, WARNING} - {"partition"}
+    return {key: value for key, value in number.items() if key not in aside}
 
 
 def _note(sources: dict[tuple[str, str], Path], key: str, entry: Entry, path: Path) -> None:

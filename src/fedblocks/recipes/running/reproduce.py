@@ -9,6 +9,7 @@ from fedblocks.core.errors import Interrupted
 from fedblocks.recipes.presence import missing
 from fedblocks.recipes.running.process_pool import ProcessPool
 from fedblocks.recipes.running.reproduction import Reproduction
+from fedblocks.recipes.running.results import WARNING
 from fedblocks.recipes.running.task import CellTask
 from fedblocks.recipes.running.worker import Answer
 
@@ -123,4 +124,5 @@ def _line(task: CellTask, answer: Answer) -> str:
     if "stopped" in answer:
         return f"{task}: stopped at the budget"
     where = " on validation data" if task.part == "validation" else ""
-    return f"{task}: {answer['numbers']['value']:.2f}{where} ({answer['seconds']:.0f} s)"
+    warning = f"; warning: {answer[WARNING]}" if WARNING in answer else ""
+    return f"{task}: {answer['numbers']['value']:.2f}{where} ({answer['seconds']:.0f} s){warning}"

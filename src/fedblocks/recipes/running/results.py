@@ -16,6 +16,7 @@ from fedblocks.runs.storage.folder import write_atomically
 Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error, killed
 # what is to be known of every number
 ORIGIN = ("seconds", "partition", "lanes", "device", "processor", "torch", "code")
+WARNING = "warning"  # of a number: what the end of its run warned of, if it did
 _environment = cache(environment)  # the same in all of a process
 
 
@@ -172,4 +173,5 @@ def _origin(answer: Entry) -> Entry:
     """What is to be known of a number: what it cost, which data, where and by which
     code it was made.
     """
-    return {key: answer[key] for key in ORIGIN}
+    warned = {WARNING: answer[WARNING]} if WARNING in answer else {}
+    return {**{key: answer[key] for key in ORIGIN}, **warned}

@@ -23,6 +23,7 @@ from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.recipes.measures import Numbers, measure, measure_together
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.provenance import code_version
+from fedblocks.recipes.running.results import WARNING
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.grids.lanes import Waiting, fits, is_mapped, run_queue
 from fedblocks.runs.progress import OnRound, RoundDone
@@ -174,7 +175,9 @@ def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
     with RunFolder.open(run.folder) as folder:
         ran_on = folder.environment
         partition = folder.store.meta("federation") or ""
+    warning = run.refused().warning
     return {
+        **({WARNING: warning} if warning else {}),
         "numbers": numbers,
         "rounds": run.rounds,
         "seconds": round(run.seconds, 1),

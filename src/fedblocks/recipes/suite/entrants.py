@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedblocks.config.catalogue import check_method_name
 from fedblocks.config.registry import Methods
+from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.recipes.recipe import Cell, Recipe
 from fedblocks.recipes.suite.beds import BEDS, VERSION, SuiteBed
@@ -76,6 +77,9 @@ def suite_recipe(name: str) -> Recipe:
     title = words.removeprefix("heldout-")
     method, _, source = title.rpartition("-")
     entrant = Entrant(method, source) if method else Entrant(title)
+    if source and method and method not in Methods():
+        message = f'{name} has results of "{method}", which is not a method of the library'
+        raise UserError(message, "name the file that defines it, too: --code FILE")
     check_method_name(entrant.name)
     return recipe_of(entrant, held_out=title != words)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
-from fedblocks.recipes.running.merging import join
+from fedblocks.recipes.running.merging import join, read_results
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.suite.beds import VERSION
 from fedblocks.recipes.suite.manifest import manifest_hash
@@ -41,11 +40,8 @@ def merge_suite(files: Sequence[Path], folder: Path) -> list[Results]:
 
 def recipe_in(path: Path) -> str:
     """The name of the recipe that a file has results of; it must be of this suite."""
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        recipe, paper = str(about["recipe"]), str(about["paper"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a file of results: {error}", FILES) from error
+    about = read_results(path, ("recipe", "paper"), FILES)
+    recipe, paper = str(about["recipe"]), str(about["paper"])
     if not recipe.startswith(f"suite-{VERSION}-"):
         raise UserError(f"{path} has results of {recipe}, not of suite {VERSION}", FILES)
     if paper.rpartition(" ")[2] != manifest_hash():

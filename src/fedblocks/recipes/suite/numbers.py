@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from fedblocks.recipes.running.results import WARNING
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Part
@@ -63,6 +64,7 @@ class SeedNumbers:
     seconds: float
     partition: str  # hash of the federation
     machine: str  # the kind that it ran on: processor and torch
+    warning: str = ""  # that its end gave
 
     @staticmethod
     def of(entry: Mapping[str, Any]) -> SeedNumbers:
@@ -74,6 +76,7 @@ class SeedNumbers:
             entry["seconds"],
             entry["partition"],
             machine_of(entry),
+            entry.get(WARNING, ""),
         )
 
     @cached_property

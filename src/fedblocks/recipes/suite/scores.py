@@ -93,6 +93,7 @@ def score_of(name: str, runs: BedRuns) -> Row | None:
         "new": mean_of(new) if new else None,
         "bytes": mean_of([run.bytes / len(run.test) for run in own.values()]),
         "seconds": mean_of([run.seconds for run in own.values()]),
+        "warnings": {str(seed): run.warning for seed, run in own.items() if run.warning},
         "machines": sorted({run.machine for run in own.values()}),
         "gains": {other: gain_over(other, name, runs) for other in references},
         "harmed": {other: share_harmed(other, name, runs) for other in references},

@@ -41,6 +41,7 @@ PLAN = "tune.toml"  # what it searches
 STUDY = "study.db"  # what it found
 NAME = "fedblocks"  # of the study
 CLIENTS = "clients"  # under which it keeps, by trial, how many a score is a mean over
+REFUSED = "refused"  # under which it keeps, by trial, why one could not be
 AT_ONCE = 8  # trials side by side: later ones learn from earlier ones
 
 
@@ -55,6 +56,7 @@ class Trial:
     options: Mapping[str, Any]
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; what the score is of
     clients: int = 0  # that the score is a mean over
+    reason: str = ""  # why it was refused, and failed by that
 
 
 @dataclass(frozen=True)
@@ -129,10 +131,9 @@ def _check_examples(what: str, fixed: Sequence[str], space: Space) -> Config:
 def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Trial]) -> Tuned:
     complete = [trial for trial in ended if trial.state == "complete"]
     if not complete:
-        raise UserError(
-            f"none of {len(ended)} trials came to its end",
-            "search in a narrower range, or with more --trials",
-        )
+        first = next((f"; trial {one.number}: {one.reason}" for one in ended if one.reason), "")
+        fix = "search in a narrower range, or with more --trials"
+        raise UserError(f"none of {len(ended)} trials came to its end{first}", fix)
     best = max(complete, key=_rank)
     changes = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
     words = [word for change in changes for word in ("--set", change)]
@@ -174,9 +175,11 @@ def _ask(optuna: ModuleType, study: Any, search: Search, left: int) -> Iterator[
         changes = [*search.fixed, *(f"{name}={value}" for name, value in chosen.items())]
         try:
             prepared = prepare(_config(search.what, changes))
-        except UserError:
+        except UserError as error:  # others may do well
+            study.set_user_attr(f"{REFUSED}-{trial.number}", error.message)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            raise
+            _tell(study, trial.number, search.on_trial)
+            continue
         for note in prepared.notes:
             search.on_note(note)
         folder = search.folder / f"trial-{trial.number:03d}"
@@ -191,8 +194,7 @@ def _listener(
 
     def end(**how: Any) -> None:
         study.tell(trial, **how)
-        if on_trial is not None:
-            on_trial(next(own for own in _ended_trials(study) if own.number == trial.number))
+        _tell(study, trial.number, on_trial)
 
     def on_round(done: RoundDone) -> None:
         nonlocal height
@@ -208,6 +210,12 @@ def _listener(
             raise Left
 
     return on_round
+
+
+def _tell(study: Any, number: int, on_trial: Callable[[Trial], None] | None) -> None:
+    """A trial has ended."""
+    if on_trial is not None:
+        on_trial(next(own for own in _ended_trials(study) if own.number == number))
 
 
 def _config(what: str, changes: Sequence[str]) -> Config:
@@ -240,19 +248,20 @@ def _pruner(optuna: ModuleType) -> Any:
 
 
 def _ended_trials(study: Any) -> list[Trial]:
-    """Trials that count: the others were killed, and are done again."""
+    """Trials that count, refused ones too: the others were killed, and are done again."""
     ended = []
     known = study.user_attrs
     metric = MainMetric.read(known.get(KEY))
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
-        if state in ("complete", "pruned"):
+        reason = known.get(f"{REFUSED}-{trial.number}", "")
+        if state in ("complete", "pruned") or reason:
             reported = trial.intermediate_values  # by round
             last = reported[max(reported)] if reported else None
             height = trial.value if state == "complete" else last
             score = None if height is None else metric.sign * height
             options, clients = dict(trial.user_attrs), known.get(f"{CLIENTS}-{trial.number}", 0)
-            ended.append(Trial(trial.number, state, score, options, metric, clients))
+            ended.append(Trial(trial.number, state, score, options, metric, clients, reason))
     return ended
 
 
@@ -277,17 +286,15 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
             raise RunFolderError(f"{folder} holds a search with other settings", OTHER_FOLDER)
         refuse_links(folder)
     except OSError as error:
-        raise RunFolderError(
-            f"cannot write {folder}: {error.strerror or error}", "choose another folder"
-        ) from error
+        message = f"cannot write {folder}: {error.strerror or error}"
+        raise RunFolderError(message, "choose another folder") from error
 
 
 def _optuna() -> ModuleType:
     try:
         import optuna
     except ImportError as error:
-        raise UserError(
-            "a search needs the package optuna", 'pip install "fedblocks[tune]"'
-        ) from error
+        fix = 'pip install "fedblocks[tune]"'
+        raise UserError("a search needs the package optuna", fix) from error
     package: ModuleType = optuna
     return package
