@@ -87,3 +87,19 @@ def test_a_client_with_another_base_is_told_so(tmp_path: Path) -> None:
     (refusal,) = open_round.close(minimum=1).report.refusals
     assert (refusal.client, refusal.reason) == (1, "frozen-mismatch")
     assert 'the frozen block "base" has the hash' in refusal.detail
+
+
+def test_a_client_with_another_scale_is_told_so(tmp_path: Path) -> None:
+    def side(alpha: float) -> Experiment:
+        torch.manual_seed(0)
+        data = fb.small_federation(sizes=(4, 3), dtype=torch.float32)
+        net = fb.lora(Wide(), rank=2, alpha=alpha)
+        return Experiment.of(fb.FedSALoRA(net, batch_size=10), data)
+
+    server, sides = everybody(side(4.0), tmp_path)
+    _, strangers = everybody(side(6.0), tmp_path / "others")
+    open_round = OpenRound(server, server.start(), [0, 1], Ask())
+    exchange(open_round, answers_of({0: sides[0], 1: strangers[1]}))
+    (refusal,) = open_round.close(minimum=1).report.refusals
+    assert (refusal.client, refusal.reason) == (1, "frozen-mismatch")
+    assert "the adapters have scale 3.0 here and scale 2.0 on the server" in refusal.detail
