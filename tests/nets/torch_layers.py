@@ -22,7 +22,7 @@ _ELEMENTWISE = (
     *("Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Dropout"),
 )
 LEFT_OUT = {
-    *("Module", "Sequential", "ModuleList", "ModuleDict"),  # hold others
+    *("Module", "Container", "Sequential", "ModuleList", "ModuleDict"),  # hold others
     *("ParameterList", "ParameterDict"),
     *("AlphaDropout", "FeatureAlphaDropout", "RReLU"),  # refused for their noise
     *("FractionalMaxPool2d", "FractionalMaxPool3d", "SyncBatchNorm"),
