@@ -12,12 +12,11 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 # a shared net, a private head, two nets, mixtures, clusters, branches, modules, routes of
-# modules and of layers, clients' own weights, second derivatives, memory at both ends, an
-# optimizer of the server, a net that makes nets
+# modules, memory at both ends, a net that makes nets
 REPRESENTATIVES = frozenset(
     {
-        *("fedavg", "fedper", "ditto", "fedem", "ifca", "pfedmb", "modfl", "fedmn", "flow_v2"),
-        *("fedfomo", "per_fedavg", "scaffold", "fedyogi", "pfedhn"),
+        *("fedavg", "fedper", "ditto", "fedem", "ifca", "pfedmb", "modfl", "fedmn"),
+        *("scaffold", "pfedhn"),
     }
 )
 

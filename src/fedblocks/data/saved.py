@@ -33,16 +33,16 @@ def hash_of(federation: Federation) -> str:
 
 # inputs -> their labels, how often both were written to, the digest of both. Partitions of one
 # data set share them, and a large one takes a second.
-_POOLS: Any = WeakTensorKeyDictionary()
+_pools: Any = WeakTensorKeyDictionary()
 
 
 def _pool_digest(federation: Federation) -> Digest:
     x, y = federation.x, federation.y
     versions = x._version, y._version
-    labels, before, known = _POOLS.get(x, (lambda: None, None, None))
+    labels, before, known = _pools.get(x, (lambda: None, None, None))
     if labels() is not y or before != versions:
         known = add_content(hashlib.sha256(), _pool(federation))
-        _POOLS[x] = weakref.ref(y), versions, known
+        _pools[x] = weakref.ref(y), versions, known
     digest: Digest = known
     return digest
 

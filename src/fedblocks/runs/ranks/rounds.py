@@ -79,7 +79,10 @@ class RankRun:
         if faults:
             noted = note_absent(prepared, state, report, faults)
             # who was absent is said once
-            report = noted if self.ranks.first else replace(noted, refusals=report.refusals)
+            refusals = (
+                noted.refusals if self.ranks.first else noted.refusals[: len(report.refusals)]
+            )
+            report = replace(noted, refusals=refusals)
         return after, gather_report(self.ranks, report)
 
     def _evaluate(

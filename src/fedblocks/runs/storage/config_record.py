@@ -42,8 +42,9 @@ def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
         return
     before = json.loads(text)
     after = json.loads(_text(config))
-    if after.get("schedule_rounds") == before.get("rounds"):  # it was extended
-        before.setdefault("schedule_rounds", after["schedule_rounds"])
+    planned = after.get("schedule_rounds")
+    if planned is not None and planned == before.get("rounds"):  # it was extended
+        before.setdefault("schedule_rounds", planned)
     rounds = before.get("rounds"), after.get("rounds")
     if all(isinstance(number, int) for number in rounds) and rounds[1] >= rounds[0]:
         before["rounds"] = rounds[1]
