@@ -122,10 +122,10 @@ class Adam(Checked):
         else:
             torch._foreach_addcmul_(square, grads, grads, 1 - slower)
         scale = list(torch._foreach_sqrt(square))
-        torch._foreach_div_(scale, _broadcast((1 - slower**count) ** 0.5, params))
+        torch._foreach_div_(scale, _broadcast(_missing(slower, count) ** 0.5, params))
         torch._foreach_add_(scale, _broadcast(self.eps, params))
         change = list(torch._foreach_div(mean, scale))
-        torch._foreach_div_(change, _broadcast(1 - slow**count, params))
+        torch._foreach_div_(change, _broadcast(_missing(slow, count), params))
         _descend(params, change, lr)
 
 
@@ -142,6 +142,14 @@ class AdamW(Adam):
     ) -> None:
         torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))
         self._move(params, grads, memory, lr, count)
+
+
+def _missing(kept: Rate, count: Count) -> Rate:
+    """What a moving average that began at 0 still lacks of 1, the factor of its bias; in double
+    precision, for 1 - 0.999 has only four digits of single precision.
+    """
+    exact = [n.double() if isinstance(n, Tensor) else n for n in (kept, count)]
+    return 1 - exact[0] ** exact[1]
 
 
 def _is_on(number: Rate) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -83,6 +84,11 @@ class Rows:
 
     def __iter__(self) -> Iterator[Ints]:
         return (self[client] for client in range(len(self)))
+
+    @cached_property
+    def longest(self) -> int:
+        """The most rows that a client holds."""
+        return int(self.sizes.max(initial=0))
 
     @property
     def sizes(self) -> Ints:

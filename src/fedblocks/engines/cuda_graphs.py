@@ -20,7 +20,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.trees import copy, is_repeated, leaves, shapes
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
-_WORTH = 4  # steps of one shape before it is recorded
+_WORTH = 4  # steps of one shape before it is recorded; of one client, in a row
 # seconds that the second call of a hook took: copies in and out cost some of that, too
 _WORTH_A_HOOK = 1e-3
 
@@ -35,13 +35,23 @@ class Graph:
     counter: Tensor
 
     def run(self, stretch: PhaseRun, steps: Sequence[Step], count: int) -> None:
-        """Steps of this shape: values in, replays, trained values out."""
+        """Steps of this shape: values in, replays, trained values out as clients end. Who has ended
+        goes on with some batch in this memory, which nobody reads.
+        """
         _fill(_values(self.stretch), _values(stretch))
         self.counter.fill_(count)
-        for step in steps:
-            self.step.index.copy_(step.index)
+        left = [*(step.active for step in steps[1:]), 0]  # after each step
+        for step, following in zip(steps, left, strict=True):
+            self.step.index[: step.active].copy_(step.index)
             self.recording.replay()
-        _fill(_trained(stretch), _trained(self.stretch))
+            if following != step.active:
+                self._hand_out(stretch, following, step.active)
+
+    def _hand_out(self, stretch: PhaseRun, first: int | None, last: int | None) -> None:
+        """The trained values of the clients of a stack from one to another, or of one client."""
+        pairs = zip(leaves(_trained(stretch)), leaves(_trained(self.stretch)), strict=True)
+        ended = [pair if last is None else [t[first:last] for t in pair] for pair in pairs]
+        _fill([to for to, _ in ended], [value for _, value in ended])
 
 
 @dataclass(eq=False)
@@ -68,7 +78,7 @@ class Captured:
     """Runs the phases and hooks of one method on a GPU; what cannot be recorded is run as it is."""
 
     method: Method
-    most: int = 64  # graphs kept
+    most: int = 128  # graphs kept
     graphs: OrderedDict[Hashable, Graph | HookGraph] = field(default_factory=OrderedDict)
     seen: Counter[Hashable] = field(default_factory=Counter)
     refused: dict[Hashable, str] = field(default_factory=dict)  # why a shape cannot be recorded
@@ -78,20 +88,25 @@ class Captured:
 
     def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         count = 1
-        for (active, full), alike in groupby(order, key=lambda step: (step.active, step.full)):
+        full = all(step.full for step in order)  # else all are masked: fewer recordings
+        for _, alike in groupby(order, key=lambda step: _shape(step, order[0])):
             steps = list(alike)
-            self._run(active_part(stretch, active), steps, full, count)
+            size = stack_size(steps[0].active, order[0].active)
+            self._run(stretch, _example(steps[0], size, full), steps, count)
             count += len(steps)
 
-    def _run(self, stretch: PhaseRun, steps: Sequence[Step], full: bool, count: int) -> None:
-        key = _signature(stretch, steps[0], full)
-        self.seen[key] += len(steps)
-        graph = self._graph(key, _WORTH, lambda: record(stretch, steps[0], self.pool))
+    def _run(self, stretch: PhaseRun, example: Step, steps: Sequence[Step], count: int) -> None:
+        own = active_part(stretch, example.active)
+        key = _signature(own, example)
+        if example.active is not None or len(steps) >= _WORTH:
+            self.seen[key] += len(steps)
+        graph = self._graph(key, _WORTH, lambda: record(own, example, self.pool))
         if isinstance(graph, Graph):
-            graph.run(stretch, steps, count)
+            graph.run(own, steps, count)
             return
-        for offset, step in enumerate(steps):
-            run_step(stretch, step, count + offset, step_key(stretch, count + offset))
+        for offset, step in enumerate(steps, count):
+            part = active_part(stretch, step.active)
+            run_step(part, step, offset, step_key(part, offset))
 
     def hook(self, local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What a hook gives for a stack of clients."""
@@ -125,6 +140,35 @@ class Captured:
         if key in self.graphs:
             self.graphs.move_to_end(key)
         return self.graphs.get(key)
+
+
+def records_graphs(device: torch.device) -> bool:
+    """Whether steps on a device can be recorded."""
+    return device.type == "cuda"
+
+
+def stack_size(active: int | None, most: int | None) -> int | None:
+    """How many clients are recorded for steps of so many: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on,
+    at most all. Clients that end one after another would need a recording for each number of them.
+    """
+    if active is None or most is None:
+        return None
+    power = 1 << (active - 1).bit_length()  # 5 to 8: 8
+    return min(most, power * 3 // 4 if power >= 4 and active <= power * 3 // 4 else power)
+
+
+def _shape(step: Step, first: Step) -> Hashable:
+    """Steps of the same are run with one recording."""
+    return stack_size(step.active, first.active), step.index.shape[-1]
+
+
+def _example(first: Step, size: int | None, full: bool) -> Step:
+    """What to record for steps that begin with this one."""
+    if size is None:
+        return Step(first.index, full)
+    index = first.index
+    rest = index.new_zeros(size - len(index), index.shape[-1])  # of who has ended: any batch
+    return Step(torch.cat([index, rest]), full, size)
 
 
 def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
@@ -182,7 +226,7 @@ def _capture(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     return recording
 
 
-def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
+def _signature(stretch: PhaseRun, step: Step) -> Hashable:
     """Everything that a recording depends on besides values."""
     trees = shapes((stretch.blocks, stretch.start, stretch.local.tensors))
     rates = tuple(isinstance(rate, Tensor) for rate in stretch.rates)
@@ -190,7 +234,7 @@ def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
     return (
         stretch.number,
         stretch.local.training,
-        full,
+        step.full,
         tuple(step.index.shape),
         trees,
         rates,

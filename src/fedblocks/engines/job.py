@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort, Download, request
 from fedblocks.core.trees import map_leaves
-from fedblocks.data.federation import Federation, Rows
+from fedblocks.data.federation import Federation
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Positions
+from fedblocks.engines.cuda_graphs import records_graphs
 from fedblocks.engines.plans import Origin, Roster, StackPlan
+from fedblocks.engines.row_tables import RowTables
 
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
@@ -33,76 +35,6 @@ Counts = dict[str, Tensor]
 
 # purpose of a job -> the function of the method that says its phases
 COURSES = {"train": "phases", "adapt": "adaptation", "join": "joining"}
-
-
-class RowTables:
-    """Tables of some clients' rows, kept from round to round: the same clients have the
-    same rows. And plans for the next round.
-    """
-
-    def __init__(self) -> None:
-        self._of_one = lru_cache(maxsize=256)(_pad)
-        self._of_several = lru_cache(maxsize=8)(_pad)
-        self._read: dict[tuple[int, ...], Federation] = {}  # of one stack of clients at most
-        self._plans: dict[Hashable, StackPlan] = {}
-        self._cast: dict[Hashable, tuple[Tensor, Tensor]] = {}  # of one pool of targets at most
-
-    def lay_out(self, rosters: Sequence[Roster], size: int) -> None:
-        """Make the plans of the coming round for stacks of this size; those that nobody asked for
-        are forgotten.
-        """
-        self._plans.clear()
-        for roster in rosters:
-            for members in roster.stacks(size):
-                plan = self._plans[roster.key(members)] = roster.plan(members)
-                plan.lay_out()
-
-    def plan(self, roster: Roster, members: Sequence[int]) -> StackPlan:
-        """The plan of some clients, laid out or new; it is theirs alone."""
-        plan = self._plans.pop(roster.key(members), None)
-        return roster.plan(members) if plan is None else plan
-
-    def pad(
-        self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """The rows of some clients, [clients, longest], and how many are real,
-        [clients]; nobody writes to them.
-        """
-        pad = self._of_one if len(ids) == 1 else self._of_several
-        return pad(rows, tuple(ids), device, dtype)
-
-    def read(self, data: Federation, ids: Sequence[int]) -> Federation:
-        """The data of some clients, read from their file; those of others are forgotten."""
-        key = (id(data), *ids)
-        if key not in self._read:
-            self._read.clear()
-            self._read[key] = data.subset(ids).compact()
-        return self._read[key]
-
-    def targets(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """Targets that are numbers in the type of a net, so that losses are computed in it; the
-        same tensor each time.
-        """
-        if not y.is_floating_point() or y.dtype == dtype:
-            return y
-        key = (id(y), dtype)
-        if key not in self._cast:
-            self._cast.clear()
-            self._cast[key] = y, y.to(dtype)
-        return self._cast[key][1]
-
-
-def _pad(
-    rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Padding repeats a row of the same client."""
-    by_client = [rows[i] for i in ids]
-    table = np.zeros((len(by_client), max(1, *(len(own) for own in by_client))), dtype=np.int64)
-    for c, own in enumerate(by_client):
-        table[c, : len(own)] = own
-        table[c, len(own) :] = own[0] if len(own) else 0
-    sizes = torch.tensor([len(own) for own in by_client], dtype=dtype, device=device)
-    return torch.from_numpy(table).to(device), sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +140,7 @@ class Job:
         return {name: request(slots, wanted[name]) for name, slots in self.sent.on_request.items()}
 
     def one(self, member: int) -> ClientStack:
-        """One client, its data as they are."""
+        """One client; where steps are recorded, its rows are padded, too."""
         return self._local([member], lambda fn: fn, lambda t: t[0])
 
     def several(self, members: Sequence[int], each: Each) -> ClientStack:
@@ -243,9 +175,10 @@ class Job:
         self, members: Sequence[int], where: slice | Tensor, shape: Callable[[Tensor], Tensor]
     ) -> dict[str, Any]:
         data, ids = self.held(members)
-        pad, dtype = self.tables.pad, self.method.net.dtype
-        rows, sizes = pad(data.train, ids, self.device, dtype)
-        validation, validation_sizes = pad(data.validation, ids, self.device, dtype)
+        dtype, few = self.method.net.dtype, records_graphs(self.device)
+        pad = self.tables.pad
+        rows, sizes = pad(data.train, ids, self.device, dtype, few)
+        validation, validation_sizes = pad(data.validation, ids, self.device, dtype, few)
         plan = self.plan(members)
         return {
             "rows": shape(rows),

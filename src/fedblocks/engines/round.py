@@ -24,8 +24,9 @@ from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
 from fedblocks.engines.failures import first_error
-from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
+from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.plans import Roster
+from fedblocks.engines.row_tables import RowTables
 from fedblocks.engines.vectorised import lay_out
 
 

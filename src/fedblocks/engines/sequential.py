@@ -14,6 +14,7 @@ from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import stack, take
 from fedblocks.engines.batching import steps_of_one
+from fedblocks.engines.cuda_graphs import Captured, records_graphs
 from fedblocks.engines.failures import raise_failures
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import adapt, evaluate_locally, train_locally
@@ -26,16 +27,21 @@ class Sequential:
     """A loop over clients; with `replay` off the debugger's friend, with the same results."""
 
     name: str = "sequential"
-    replay: bool = True  # on a CPU, write down the operations of a step and repeat them
+    replay: bool = True  # write down the operations of a step and repeat them; on a GPU as a graph
     worth: int = 8  # steps of one kind in a round before they are written down
-    known: dict[tuple[int, str], Replayed] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[tuple[int, str], Replayed | Captured] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def runner(self, job: Job) -> StepRunner:
         """How the steps of a job are run."""
-        if not self.replay or job.device.type != "cpu" or job.data.streamed:
+        if not self.replay or job.data.streamed:
             return step_by_step
         key = (id(job.method), job.purpose)
-        return self.known.setdefault(key, Replayed(job.method, self.worth))
+        if key not in self.known:
+            graphs = records_graphs(job.device)
+            self.known[key] = Captured(job.method) if graphs else Replayed(job.method, self.worth)
+        return self.known[key]
 
     @contextmanager
     def _noting(self, job: Job, member: int, failures: dict[int, Exception]) -> Iterator[None]:

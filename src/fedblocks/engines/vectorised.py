@@ -21,9 +21,10 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import concatenate, is_repeated, map_leaves, take
 from fedblocks.engines import speculation
 from fedblocks.engines.cuda_graphs import Captured
-from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
+from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import evaluate_locally, train_locally
 from fedblocks.engines.plans import Roster
+from fedblocks.engines.row_tables import RowTables
 from fedblocks.engines.scoring import EvalChunk, chunks_of
 from fedblocks.layers.embedding import OwnTables
 

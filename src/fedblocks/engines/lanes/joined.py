@@ -17,9 +17,10 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Download, request
 from fedblocks.core.trees import concatenate, map_leaves, split, stack, take
 from fedblocks.data.federation import Federation
-from fedblocks.engines.job import Evaluated, Job, Rates, RowTables, Trained
+from fedblocks.engines.job import Evaluated, Job, Rates, Trained
 from fedblocks.engines.lanes.numbers import differing_numbers, differing_options
 from fedblocks.engines.plans import Origin
+from fedblocks.engines.row_tables import RowTables
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -19,7 +19,7 @@ from fedblocks.core.state import State
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round, fetch_bytes
 from fedblocks.engines.failures import FAILED, ClientFailures, describe
-from fedblocks.engines.job import Job, RowTables
+from fedblocks.engines.job import Job
 from fedblocks.engines.lanes.federations import merge_federations
 from fedblocks.engines.lanes.joined import (
     Ground,
@@ -32,6 +32,7 @@ from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
 from fedblocks.engines.plans import join_rosters
 from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_job
+from fedblocks.engines.row_tables import RowTables
 from fedblocks.engines.vectorised import Vectorised, lay_out
 
 Result = TypeVar("Result")
