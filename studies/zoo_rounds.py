@@ -1,9 +1,11 @@
-"""Rounds of every net of the zoo on one thread, one client after another, beside the plain loop.
+"""Rounds of every net of the zoo, one client after another, beside the plain loop.
 
-The loop and the engine take turns, and what is compared is the processor time of each pair: other
-programs on the machine disturb it little.
+The loop and the engine take turns. On a CPU both have one thread, and what is compared is the
+processor time of each pair: other programs on the machine disturb it little. On a GPU it is the
+time until all work is done there.
 
     python studies/zoo_rounds.py results/zoo-cpu.json [NET ...]
+    ZOO_DEVICE=cuda ZOO_SECONDS=2 python studies/zoo_rounds.py results/zoo-h200.json
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.runs.storage.environment import environment
 
 SECONDS = float(os.environ.get("ZOO_SECONDS", 20))  # for one net
+DEVICE = torch.device(os.environ.get("ZOO_DEVICE", "cpu"))
 PAIRS = 5, 40  # at least, at most
 # eight steps of 32 examples a client; two clients a round, four of small nets
 BASE = replace(J10, clients=2, cohort=2, cpu_cohort=None)
@@ -68,20 +71,18 @@ ZOO = {
 
 
 def compare(job: BenchJob) -> dict[str, Any]:
-    """The loop's processor time over ours: the median of pairs, and between what half of them
-    lie.
-    """
-    ready = materials(job, "cpu")
+    """The loop's time over ours: the median of pairs, and between what half of them lie."""
+    ready = materials(job, str(DEVICE))
     sides: tuple[Round, Round] = PlainLoop(ready).round, our_round(ready, Sequential())
     for side in sides:
-        side()
-        side()  # ours records its steps anew in the first round only
+        for _ in range(3):  # ours records its steps in the first rounds only
+            side()
     pairs: list[tuple[float, float]] = []
     began = time.perf_counter()
     while len(pairs) < PAIRS[0] or (
         len(pairs) < PAIRS[1] and time.perf_counter() - began < SECONDS
     ):
-        pairs.append((_processor_seconds(sides[0]), _processor_seconds(sides[1])))
+        pairs.append((_seconds(sides[0]), _seconds(sides[1])))
     ratios = [loop / ours for loop, ours in pairs]
     low, _, high = quantiles(ratios, n=4)
     return {
@@ -94,10 +95,17 @@ def compare(job: BenchJob) -> dict[str, Any]:
     }
 
 
-def _processor_seconds(round: Round) -> float:
-    began = time.process_time()
+def _seconds(round: Round) -> float:
+    """Of the processor; on a GPU, until it is done."""
+    if DEVICE.type == "cpu":
+        began = time.process_time()
+        round()
+        return time.process_time() - began
+    torch.cuda.synchronize()
+    began = time.perf_counter()
     round()
-    return time.process_time() - began
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 def main(path: str, names: list[str]) -> None:

@@ -79,6 +79,34 @@ def test_every_rung_is_scored_on_validation_data_and_stored_with_its_rounds(
     assert {job["config"]["checkpoint"]["every"] for job in jobs} == {10}
 
 
+def humped(run: RunResult, part: str) -> dict[str, float]:
+    """Better until half of the rounds, worse afterwards; best with a learning rate of 0.5."""
+    return {"value": -abs(run.config.method.table["lr"] - 0.5) - abs(run.rounds - 5)}
+
+
+def test_the_rounds_of_a_rung_are_chosen_with_the_values_where_a_cell_trains_until_it_converges(
+    tmp_path: Path, jobs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURES, "humped", humped)
+    reproduction = asked(
+        tiny(cell(measure={"name": "humped"}, until_convergence=True)), tmp_path, seeds=2
+    )
+    assert carry_out(reproduction)
+    entry = entry_of(reproduction)
+    assert entry["chosen"] == {"method.lr": 0.5, "rounds": 5}
+    assert [one["value"] for one in entry["seeds"].values()] == [0.0, 0.0]  # 5 rounds, rate 0.5
+    assert [one["rounds"] for one in entry["tuning"]] == [2] * 12 + [5] * 4 + [10]
+    # the last rung has a say, so no seed is run before it
+    assert [job["part"] for job in jobs] == ["validation"] * 17 + ["test"] * 2
+    assert not any(reproduction.due(one) for one in reproduction.cells)
+
+
+def test_all_rounds_are_chosen_where_more_are_better(tmp_path: Path, jobs: list[Any]) -> None:
+    reproduction = asked(tiny(cell(until_convergence=True)), tmp_path, seeds=1, full_grid=True)
+    assert carry_out(reproduction)
+    assert entry_of(reproduction)["chosen"]["rounds"] == 10  # the only length that was tried
+
+
 def test_the_full_grid_and_the_rungs_are_kept_side_by_side(tmp_path: Path, jobs: list[Any]) -> None:
     carry_out(asked(tiny(cell()), tmp_path, seeds=1))
     again = asked(tiny(cell()), tmp_path, seeds=1, full_grid=True)

@@ -22,7 +22,7 @@ def test_only_the_chosen_values_count_from_the_first_rung_to_the_last() -> None:
         "two/fedavg": {"tuning": search, "chosen": {"method.lr": 0.1}},
         "two/local": {
             "tuning": [tried(1, 20, 50.0), tried(1, 100, 52.0)],
-            "chosen": {"method.lr": 1},
+            "chosen": {"method.lr": 1, "rounds": 20},
         },
         "two/once": {"tuning": [tried(1, 20, 50.0)], "chosen": {"method.lr": 1}},
         "ten/open": {"tuning": search},  # nothing is chosen yet

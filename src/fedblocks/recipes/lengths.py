@@ -28,8 +28,10 @@ def _line(setting: str, moves: list[tuple[str, float, str]]) -> str:
 
 def _move(entry: dict[str, Any]) -> tuple[float, str] | None:
     """The last score minus the first one, and the rounds of both."""
-    chosen = [one for one in entry["tuning"] if one["values"] == entry.get("chosen")]
-    scores = sorted((one["rounds"], one["validation"]) for one in chosen)
+    values = {key: value for key, value in entry.get("chosen", {}).items() if key != "rounds"}
+    scores = sorted(
+        (one["rounds"], one["validation"]) for one in entry["tuning"] if one["values"] == values
+    )
     if len(scores) < 2:
         return None
     (few, first), *_, (many, last) = scores

@@ -29,7 +29,8 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
 - **Choosing values.** Learning rates and other values of the paper's grid are chosen on validation
   data with seed 0, for every method of a table in the same way: 12 tries (6 in the tables of FedMN)
   for a fifth of the rounds, the best third of them for half, the best in full; a longer run goes on
-  from the shorter one. `--full-grid` tries all in full, as does `--quick`. All validation scores
+  from the shorter one. Where a paper trains until convergence, the best of these scores also says
+  for how many rounds. `--full-grid` tries all in full, as does `--quick`. All validation scores
   with their rounds and what was chosen stand in the results. Test data have no say.
 - **On a GPU** runs that differ in seeds, partitions and learning rates only are lanes of one, in
   one process that reads each data set once. They end as if alone, up to the last bits of sums.

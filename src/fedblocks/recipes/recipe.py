@@ -38,6 +38,8 @@ class Cell:
     choose_by: Table | None = None
     # combinations that are tried, the same number for every method; of a larger grid, random ones
     tries: int = 12
+    # whether the rounds of a rung of the search are chosen with the values, by the same scores
+    until_convergence: bool = False
     # merged into the configuration while values are being chosen
     tuning: Table = field(default_factory=dict)
     # merged into the configuration (and after `tuning`) by --quick

@@ -20,6 +20,15 @@ from fedblocks.recipes.running.worker import Answer
 
 
 @dataclass(frozen=True, eq=False)
+class Search:
+    """How far the choice of values has come."""
+
+    untried: list[CellTask]
+    values: Values | None  # chosen; None: not yet
+    rounds: int | None = None  # chosen; None: all
+
+
+@dataclass(frozen=True, eq=False)
 class Reproduction:
     """What was asked for, and what there is so far."""
 
@@ -43,28 +52,38 @@ class Reproduction:
         """
         if cell.key in self.failed | self.killed:
             return []
-        left = cell.points(self.results.quick)
         steps = self.rungs(cell)
-        tried: list[CellTask] = []
-        if len(left) > 1:
-            # the last of several says nothing new about which is best
-            for rung in steps[:-1] or steps:
-                tried = [self._try(cell, values, rung, steps) for values in left[: rung.tries]]
-                scores = [self.results.score(cell, task.key) for task in tried]
-                if None in scores:
-                    self.results.keep(cell, self._keys(cell, steps), set())
-                    pairs = zip(tried, scores, strict=True)
-                    return [task for task, score in pairs if score is None]
-                order = best_first([score or 0.0 for score in scores])
-                left = [tried[number].values for number in order]
-            tried = [self._try(cell, left[0], steps[-1], steps)]
+        search = self._search(cell, steps)
+        if search.values is None:
+            self.results.keep(cell, self._keys(cell, steps), set())
+            return search.untried
         seeds = sorted({*range(self.seeds), *self.results.seeds(cell)})
-        runs = [self._task(cell, left[0], seed, "test") for seed in seeds]
+        runs = [self._task(cell, search.values, seed, "test", search.rounds) for seed in seeds]
         self.results.keep(cell, self._keys(cell, steps), {task.key for task in runs})
-        untried = [task for task in tried if self.results.score(cell, task.key) is None]
         asked = [task for task in runs if task.seed < self.seeds]
         unrun = [task for task in asked if self.results.seed(cell, task.seed, task.key) is None]
-        return untried + unrun
+        return search.untried + unrun
+
+    def _search(self, cell: Cell, steps: Sequence[Rung]) -> Search:
+        """How far the choice of values has come, rung by rung."""
+        left = cell.points(self.results.quick)
+        if len(left) < 2:
+            return Search([], left[0])
+        scored: list[tuple[CellTask, float]] = []
+        for rung in steps:
+            tried = [self._try(cell, values, rung, steps) for values in left[: rung.tries]]
+            scores = [self.results.score(cell, task.key) for task in tried]
+            pairs = list(zip(tried, scores, strict=True))
+            if untried := [task for task, score in pairs if score is None]:
+                # the last of several rungs says nothing new about which values are best
+                is_known = len(steps) > 1 and rung == steps[-1] and not cell.until_convergence
+                return Search(untried, left[0] if is_known else None)
+            scored += [(task, score) for task, score in pairs if score is not None]
+            left = [tried[number].values for number in best_first([s or 0.0 for s in scores])]
+        if not cell.until_convergence:
+            return Search([], left[0])
+        best = scored[best_first([score for _, score in scored])[0]][0]
+        return Search([], best.values, best.config["rounds"])
 
     def rungs(self, cell: Cell) -> list[Rung]:
         """How many combinations are tried for how many rounds; with --quick all in
@@ -105,7 +124,7 @@ class Reproduction:
         elif "numbers" in answer and task.part == "validation":
             self.results.add_tuned(task.cell, task.values, task.key, answer)
         elif "numbers" in answer:
-            self.results.add_seed(task.cell, task.seed, task.values, task.key, answer)
+            self.results.add_seed(task.cell, task.seed, task.chosen, task.key, answer)
 
     def may_retry(self, task: CellTask, answer: Answer) -> bool:
         """Whether a run is worth another try: its worker was killed for the first time."""

@@ -35,6 +35,12 @@ class CellTask:
         return self.cell.measure if self.part == "test" else to_choose
 
     @property
+    def chosen(self) -> Values:
+        """What validation data chose: values, and rounds where they are open."""
+        rounds = {"rounds": self.config["rounds"]} if self.cell.until_convergence else {}
+        return {**self.values, **rounds}
+
+    @property
     def key(self) -> str:
         """What the numbers depend on: configuration, measure and part."""
         return digest([_without_later_options(self.config), self.measure, self.part])
