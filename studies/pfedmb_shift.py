@@ -4,7 +4,6 @@ augmentation, and clients that hold their two classes alone.
 
     python studies/pfedmb_shift.py [--budget 120] [--runs FOLDER]
 
-Values are chosen on validation data as in the table, by six tries in full; then three seeds.
 Results go to results/pfedmb-shift.json; what is there is not run again.
 """
 
@@ -23,44 +22,46 @@ from fedblocks.recipes.running.reproduce import carry_out
 from fedblocks.recipes.running.reproduction import Reproduction
 from fedblocks.recipes.running.results import Results
 
-ROUNDS = {"c10-2class-15": 40, "c10-2class-50": 20}  # 200 and 100 epochs: Local ends there
+FEW, MANY = "c10-2class-15", "c10-2class-50"
+ROUNDS = {FEW: 40, MANY: 20}  # 200 and 100 epochs: Local does not improve after that
 RATES = (0.003, 0.01, 0.02, 0.03, 0.05, 0.1)
 SLOW = tuple(rate / 10 for rate in RATES)  # momentum of 0.9 makes a step ten times as large
-MOMENTUM: Table = {"optimizer": {"name": "sgd", "momentum": 0.9}}
-VARIANTS: dict[str, tuple[Table, tuple[float, ...]]] = {
-    "plain": ({}, RATES),
-    "momentum": ({"method": MOMENTUM}, SLOW),
-    "decay": (
+AUGMENTED: Table = {
+    "method": {"augment": [{"name": "crop", "padding": 4}, {"name": "flip"}]},
+}
+CELLS: dict[str, tuple[Table, tuple[float, ...]]] = {
+    f"{FEW}/plain": ({}, RATES),
+    f"{FEW}/momentum": ({"method": {"optimizer": {"name": "sgd", "momentum": 0.9}}}, SLOW),
+    f"{FEW}/decay": (
         {"method": {"optimizer": {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-3}}},
         SLOW,
     ),
-    "augmented": (
-        {"method": {"augment": [{"name": "crop", "padding": 4}, {"name": "flip"}]}},
-        RATES,
-    ),
-    "alone": ({"data": {"testbed": {"clients": 5}}}, RATES),  # nobody else has their classes
+    f"{FEW}/augmented": (AUGMENTED, RATES),
+    f"{FEW}/alone": ({"data": {"testbed": {"clients": 5}}}, RATES),
+    f"{MANY}/augmented": (AUGMENTED, (0.02, 0.05, 0.1)),
 }
+NOTES = (
+    "A study of our own (`studies/pfedmb_shift.py`): Local training alone, with what the paper "
+    "leaves open. Values are chosen on validation data, all tries in full: 200 epochs with 15 "
+    "clients, 100 with 50; then three seeds.",
+    "plain: as in the table. momentum: 0.9. decay: the same and a weight decay of 0.005. "
+    "augmented: crops of images padded by 4 pixels, and flips. alone: five clients, so that "
+    "nobody else holds examples of their two classes (8,000 images each instead of 2,666).",
+)
 
 
 def recipe() -> Recipe:
-    cells = []
-    for setting, rounds in ROUNDS.items():
-        for name, (change, rates) in VARIANTS.items():
-            if name == "alone" and setting != "c10-2class-15":
-                continue
-            config = merge_tables(setting_config(setting, "local"), change)
-            config = merge_tables(config, {"rounds": rounds, "evaluation": {"every": rounds}})
-            cells.append(
-                Cell(
-                    f"{setting}/{name}",
-                    config,
-                    {"name": "fine_tuned_accuracy"},
-                    PUBLISHED[setting][0],
-                    {"method.lr": rates},
-                )
-            )
-    title = "Local training in pFedMB's table II with what the paper leaves open"
-    return Recipe("pfedmb-shift", title, PAPER, "table", tuple(cells))
+    title = "What moves Local training in pFedMB's table II"
+    cells = tuple(_cell(key, change, rates) for key, (change, rates) in CELLS.items())
+    return Recipe("pfedmb-shift", title, PAPER, "table", cells, notes=NOTES)
+
+
+def _cell(key: str, change: Table, rates: tuple[float, ...]) -> Cell:
+    setting = key.partition("/")[0]
+    rounds = {"rounds": ROUNDS[setting], "evaluation": {"every": ROUNDS[setting]}}
+    config = merge_tables(merge_tables(setting_config(setting, "local"), change), rounds)
+    measure: Table = {"name": "fine_tuned_accuracy"}
+    return Cell(key, config, measure, PUBLISHED[setting][0], {"method.lr": rates})
 
 
 def main() -> None:

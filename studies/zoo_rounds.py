@@ -4,8 +4,8 @@ The loop and the engine take turns. On a CPU both have one thread, and what is c
 processor time of each pair: other programs on the machine disturb it little. On a GPU it is the
 time until all work is done there.
 
-    python studies/zoo_rounds.py results/zoo-cpu.json [NET ...]
-    ZOO_DEVICE=cuda ZOO_SECONDS=2 python studies/zoo_rounds.py results/zoo-h200.json
+    python studies/zoo_rounds.py results/bench-zoo-cpu.json [NET ...]
+    ZOO_DEVICE=cuda ZOO_SECONDS=2 python studies/zoo_rounds.py results/bench-zoo-h200.json
 """
 
 from __future__ import annotations

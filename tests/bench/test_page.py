@@ -85,3 +85,19 @@ def test_lanes_alone_need_no_table(tmp_path) -> None:
     assert (
         "12 lanes of 10 clients take 50.0 ms a round, one 10.0 ms" in page and "| job |" not in page
     )
+
+
+def test_nets_of_the_zoo_have_a_line_each(tmp_path) -> None:
+    net = {
+        "net": "vit",
+        "pairs": 5,
+        "loop_ms": 6243.4,
+        "ours_ms": 6495.2,
+        "times_the_loop": 0.94,
+        "half_between": [0.91, 1.02],
+    }
+    env = {**ENV, "command": ["zoo_rounds.py", "zoo.json"]}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps({"env": env, "nets": [net]}))
+    page = with_results(PAGE, tmp_path)
+    assert "| vit | 6,243 | 6,495 | 0.94 | 0.91 to 1.02 | 5 |" in page
+    assert "`python studies/zoo_rounds.py zoo.json`, stored in" in page

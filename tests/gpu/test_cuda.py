@@ -513,3 +513,15 @@ def test_a_fused_layer_of_a_stack_of_stacks_is_that_of_each(name):
             )
             for actual, expected in zip(slopes, one, strict=True):
                 assert (actual[i, j] - expected).abs().max() <= 2e-5 * expected.abs().max()
+
+
+def test_recordings_warm_up_on_one_stream():
+    """A workspace of cuBLAS stays with every stream that it has met."""
+    held = []
+    for _ in range(3):
+        x = torch.randn(64, 64, device="cuda")
+        captured._capture(lambda x=x: x @ x, torch.cuda.graph_pool_handle())
+        del x
+        torch.cuda.synchronize()
+        held.append(torch.cuda.memory_allocated())
+    assert held[2] - held[1] < 2**20

@@ -53,6 +53,8 @@ def section(path: Path) -> str:
     stored = json.loads(path.read_text())
     if "missing" in stored:
         return peers(stored, path.name)
+    if "nets" in stored:
+        return "\n".join([about(stored, path.name), "", *zoo(stored["nets"])])
     lines = [about(stored, path.name)]
     if stored["results"]:
         lines += ["", *table(stored["results"])]
@@ -71,7 +73,9 @@ def about(stored: dict[str, Any], name: str) -> str:
     machine = gpus or f"{env['cpu']}, {env['cpu_count']} cores"
     versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
     load = f", load average {stored['load']:.1f} at the end" if "load" in stored else ""
-    command = " ".join(["fedblocks", *env["command"][1:]])
+    first, *words = env["command"]
+    program = f"python studies/{first}" if first.endswith(".py") else "fedblocks"
+    command = " ".join([program, *words])
     return (
         f"{machine}; {versions}; {env['threads']} threads{load}. `{command}`, stored in "
         f"`results/{name}`."
@@ -109,6 +113,20 @@ def table(results: list[dict[str, Any]]) -> list[str]:
             row.append(f"{for_its_work(result, fedavg):.2f}")
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *lines]
+
+
+def zoo(nets: list[dict[str, Any]]) -> list[str]:
+    """One line for each net of the zoo."""
+    head = ["| net | loop, ms a round | ours, ms | times the loop | half between | pairs |"]
+    return [*head, "|---|---|---|---|---|---|", *map(_net, nets)]
+
+
+def _net(one: dict[str, Any]) -> str:
+    low, high = one["half_between"]
+    return (
+        f"| {one['net']} | {one['loop_ms']:,.0f} | {one['ours_ms']:,.0f} | "
+        f"{one['times_the_loop']:.2f} | {low:.2f} to {high:.2f} | {one['pairs']} |"
+    )
 
 
 def for_its_work(result: dict[str, Any], fedavg: dict[str, Any]) -> float:

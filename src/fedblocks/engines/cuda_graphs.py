@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -213,8 +214,14 @@ def record_hook(
     return HookGraph(recording, own, buffers, results[0])
 
 
+@cache
+def _warm_up_stream(device: int) -> Any:
+    """One for all recordings: cuBLAS keeps a workspace of 32 MiB for every stream it has met."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def _capture(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
-    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = _warm_up_stream(torch.cuda.current_device())
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM_UP):

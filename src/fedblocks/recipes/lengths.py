@@ -17,6 +17,25 @@ def length_notes(cells: dict[str, dict[str, Any]]) -> list[str]:
     return [_line(setting, of_methods) for setting, of_methods in moves.items()]
 
 
+def older_rule(cells: dict[str, dict[str, Any]]) -> list[str]:
+    """A line that names cells that trained for all rounds though fewer had a better score, where
+    those of others were chosen.
+    """
+    done = {key: entry for key, entry in cells.items() if entry["seeds"] and entry.get("chosen")}
+    if not any("rounds" in entry["chosen"] for entry in done.values()):
+        return []
+    older = [key for key, entry in done.items() if _is_older(entry)]
+    text = "- Of all rounds, not of as many as validation data ask for: "
+    return [f"{text}{', '.join(older)}."] if older else []
+
+
+def _is_older(entry: dict[str, Any]) -> bool:
+    if "rounds" in entry["chosen"]:
+        return False
+    best = max(entry["tuning"], key=lambda one: one["validation"])
+    return bool(best["rounds"] < max(one["rounds"] for one in entry["tuning"]))
+
+
 def _line(setting: str, moves: list[tuple[str, float, str]]) -> str:
     spans = " or ".join(dict.fromkeys(span for *_, span in moves))
     by_method = ", ".join(f"{method} {move:+.1f}" for method, move, _ in moves)
@@ -28,7 +47,9 @@ def _line(setting: str, moves: list[tuple[str, float, str]]) -> str:
 
 def _move(entry: dict[str, Any]) -> tuple[float, str] | None:
     """The last score minus the first one, and the rounds of both."""
-    values = {key: value for key, value in entry.get("chosen", {}).items() if key != "rounds"}
+    values = {key: value for key, value in (entry.get("chosen") or {}).items() if key != "rounds"}
+    if not values:
+        return None
     scores = sorted(
         (one["rounds"], one["validation"]) for one in entry["tuning"] if one["values"] == values
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedblocks.recipes.chart import chart_of
 from fedblocks.recipes.claims_page import claims_section
-from fedblocks.recipes.lengths import length_notes
+from fedblocks.recipes.lengths import length_notes, older_rule
 from fedblocks.recipes.show import Row, row_of
 
 SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
@@ -95,8 +95,13 @@ def section(results: dict[str, Any]) -> str:
     picture = [f"![{results['title']}](_static/{chart_name(results)})", ""]
     drawn = picture if _has_chart(results) else []
     origin = f"Made with {versions}, {_cost(results)}."
-    shifts = [*_shifts(rows), *length_notes(results["cells"])] if _has_chart(results) else []
+    shifts = _remarks(rows, results["cells"]) if _has_chart(results) else []
     return "\n".join([head, "", caption, "", *body, "", *drawn, *shifts, *notes, "", origin, ""])
+
+
+def _remarks(rows: list[Row], cells: dict[str, dict[str, Any]]) -> list[str]:
+    """What the numbers of a table have in common."""
+    return [*_shifts(rows), *older_rule(cells), *length_notes(cells)]
 
 
 def _shifts(rows: list[Row]) -> list[str]:

@@ -22,7 +22,7 @@ BRANCHED: Table = {
     "lr_scale": "printed",
 }
 LITERAL: Table = {**BRANCHED, "start": "independent"}
-AROUND: Table = {**BRANCHED, **COMMON}
+AROUND: Table = {**BRANCHED, "start": COMMON["start"]}
 PAIRS: dict[str, Table] = {
     "fedavg": {"name": "fedavg_ft", "tune_epochs": 5},
     "pfedmb-plain": {**LITERAL, "averaging": "plain"},
