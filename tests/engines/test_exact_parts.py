@@ -17,7 +17,7 @@ from fedblocks.core.task import Task
 from fedblocks.engines import devices
 from fedblocks.engines.auto import choose as auto
 from fedblocks.engines.auto import trial
-from fedblocks.engines.auto.trial import _in_turn, _list_seconds
+from fedblocks.engines.auto.trial import _in_turn, list_seconds
 from fedblocks.engines.batching import Draw, batches, positions, steps_of_one, steps_of_stack
 from fedblocks.engines.close_round import ClientResults
 from fedblocks.engines.failures import ClientFailures, describe, first_error, raise_failures
@@ -216,7 +216,7 @@ def test_the_fewest_seconds_of_all_turns_count(monkeypatch: pytest.MonkeyPatch) 
     engines: dict = {"a": "a", "b": "b"}
     # 24 s are too long for a fifth turn
     assert _in_turn(engines, lambda turn: None) == {"a": 2.0, "b": 2.5}
-    assert _list_seconds({"a": 2.0, "b": 0.0996}) == "b 100 ms, a 2000 ms"
+    assert list_seconds({"a": 2.0, "b": 0.0996}) == "b 100 ms, a 2000 ms"
     quick = {"a": iter([1e-3] * 9)}
     monkeypatch.setattr(trial, "measure_seconds", lambda engine, _: next(quick[engine]))
     _in_turn({"a": "a"}, lambda turn: None)

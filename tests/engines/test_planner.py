@@ -162,11 +162,11 @@ def test_engines_that_cannot_be_used_are_not_tried() -> None:
 def test_a_trial_does_no_more_steps_than_clients_do() -> None:
     here = plan()
     method = here.experiment.methods[here.group]
-    longest = max(len(batches[0]) for batches in planner._job(here, 9, 100).batches)
+    longest = max(len(batches[0]) for batches in planner.trial_job(here, 9, 100).batches)
     # one epoch of clients of the example; it was as many steps as asked for, epoch after epoch
     sizes = here.experiment.data.train.sizes[list(here.clients)]
     assert longest == np.ceil(np.mean(np.ceil(sizes / method.batch_size)))
-    assert [len(batches[0]) for batches in planner._job(here, 2, 1).batches] == [1, 1]
+    assert [len(batches[0]) for batches in planner.trial_job(here, 2, 1).batches] == [1, 1]
 
 
 def test_every_turn_of_a_trial_is_a_round_of_its_own(monkeypatch) -> None:

@@ -58,7 +58,7 @@ def test_a_trial_has_more_clients_and_steps_the_smaller_the_net(
         return len(jobs)
 
     tried: list[set[str]] = []
-    monkeypatch.setattr(trial, "_job", note)
+    monkeypatch.setattr(trial, "trial_job", note)
     monkeypatch.setattr(trial, "measure_seconds", lambda *_: first)
 
     def take_turn(engines: Any, job_of: Any) -> dict[str, float]:
@@ -74,7 +74,7 @@ def test_a_trial_has_more_clients_and_steps_the_smaller_the_net(
 
 def test_workers_that_were_tried_are_sent_home(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[int] = []
-    monkeypatch.setattr(trial, "_job", lambda *_: None)
+    monkeypatch.setattr(trial, "trial_job", lambda *_: None)
     monkeypatch.setattr(trial, "measure_seconds", lambda *_: 1.0)
     monkeypatch.setattr(trial, "_in_turn", lambda engines, _: {"sequential": 1.0})
     monkeypatch.setattr(Processes, "close", lambda self: closed.append(self.count))
@@ -85,7 +85,7 @@ def test_workers_that_were_tried_are_sent_home(monkeypatch: pytest.MonkeyPatch) 
 def test_of_two_first_trials_the_shorter_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([3.0, 0.5])
     jobs: list[int] = []
-    monkeypatch.setattr(trial, "_job", lambda _, count, steps=4, turn=0: jobs.append(count))
+    monkeypatch.setattr(trial, "trial_job", lambda _, count, steps=4, turn=0: jobs.append(count))
     monkeypatch.setattr(trial, "measure_seconds", lambda *_: next(seconds))
     monkeypatch.setattr(trial, "_in_turn", lambda engines, job_of: job_of(0) or {})
     trial._try_engines(plan(), {"sequential": None, "vectorised": None})  # type: ignore[dict-item]

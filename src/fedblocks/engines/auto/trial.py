@@ -68,7 +68,8 @@ class TrialPlan:
         possible: dict[str, Engine] = {"sequential": Sequential()}
         if not self.experiment.methods[self.group].net.unmappable:
             possible["vectorised"] = Vectorised(chunk=self.chunk)
-        if self.processes > 1 and self.cohort > 1 and available():
+        on_cpu = self.experiment.data.device.type == "cpu"
+        if on_cpu and self.processes > 1 and self.cohort > 1 and available():
             possible["processes"] = Processes(count=min(self.processes, self.cohort))
         return possible
 
@@ -79,6 +80,8 @@ class TrialPlan:
         inputs = list(self.experiment.data.x.shape[1:])
         about = [type(method).__name__, method.batch_size, inputs, shapes]
         machine = [torch.__version__, source_digest(), self.threads, cores(), self.processes]
+        if self.experiment.data.device.type == "cuda":
+            machine.append(torch.cuda.get_device_name(self.experiment.data.device))
         everything = json.dumps([*about, self.cohort, self.chunk, *machine, wants_half()])
         return sha256(everything.encode()).hexdigest()[:32]
 
@@ -100,7 +103,7 @@ def planned(plan: TrialPlan) -> tuple[Engine, str]:
     engines = plan.engines()
     seconds_of = measured.seconds
     best = fastest({name: seconds for name, seconds in seconds_of.items() if name in engines})
-    why = f"{_list_seconds(seconds_of)} for a few steps of this net{measured.when}"
+    why = f"{list_seconds(seconds_of)} for a few steps of this net{measured.when}"
     return engines[best], why
 
 
@@ -129,7 +132,7 @@ def try_out(plan: TrialPlan) -> dict[str, float]:
 
 
 def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
-    first = min(measure_seconds(engines["sequential"], _job(plan, 1)) for _ in range(2))
+    first = min(measure_seconds(engines["sequential"], trial_job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
     # a stack of few small nets says too little
@@ -137,7 +140,7 @@ def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float
     # and so do few steps: each client has a price
     steps = min(max(int(STEPS * 2 * ENOUGH / max(first * many, 1e-9)), STEPS), 3 * STEPS)
     count = plan.processes if first > LONG else many
-    seconds = _in_turn(engines, lambda turn: _job(plan, count, steps, turn))
+    seconds = _in_turn(engines, lambda turn: trial_job(plan, count, steps, turn))
     for engine in engines.values():
         if isinstance(engine, Processes):
             engine.close()
@@ -170,7 +173,7 @@ def measure_seconds(engine: Engine, job: Job) -> float:
     return time.perf_counter() - began
 
 
-def _job(plan: TrialPlan, count: int, steps: int = STEPS, turn: int = 0) -> Job:
+def trial_job(plan: TrialPlan, count: int, steps: int = STEPS, turn: int = 0) -> Job:
     """The first steps of some clients in a round; of clients with few examples, as many as they do
     on average.
     """
@@ -186,6 +189,7 @@ def _job(plan: TrialPlan, count: int, steps: int = STEPS, turn: int = 0) -> Job:
     return experiment.job(group, some, state, few, True, "train")
 
 
-def _list_seconds(seconds: Mapping[str, float]) -> str:
+def list_seconds(seconds: Mapping[str, float]) -> str:
+    """The fastest first."""
     fastest_first = sorted(seconds.items(), key=lambda item: item[1])
     return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in fastest_first)
