@@ -22,10 +22,10 @@ from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
 from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
-from fedblocks.runs.python import Settings
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.refusals import warnings_of
 from fedblocks.runs.result import RunResult
+from fedblocks.runs.settings import Settings, plain_numbers
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.tables import TableRows
@@ -116,6 +116,7 @@ def compare(
     as after `--set`: `rounds=20` for all, `ditto.strength=0.1` for one.
     """
     refuse_ranks("compare")
+    seeds = plain_numbers(seeds)
     if isinstance(what, str | Path):
         hand_over(lambda: [])
         names = methods if methods is not None else data
