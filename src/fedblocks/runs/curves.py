@@ -8,9 +8,10 @@ from typing import Any
 
 from fedblocks.runs.storage.store import RunStore
 
+# NULL stands for NaN where there are labels, and that is endless (`read_loss`), as 9e999 is here
 LOSSES = (
-    "SELECT round, part, view, AVG(loss) AS mean FROM client_metrics WHERE examples > 0 "
-    "GROUP BY round, part, view ORDER BY round, part, view"
+    "SELECT round, part, view, AVG(COALESCE(loss, 9e999)) AS mean FROM client_metrics "
+    "WHERE examples > 0 GROUP BY round, part, view ORDER BY round, part, view"
 )
 
 

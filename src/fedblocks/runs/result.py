@@ -20,6 +20,7 @@ from fedblocks.runs.curves import curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
 from fedblocks.runs.newest import newest_state
 from fedblocks.runs.refusals import Refused, read_refusals
+from fedblocks.runs.same_data import check_reference
 from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import refuse_edited
@@ -75,6 +76,8 @@ class RunResult:
         Printed, it shows every part and model of that evaluation, and says which clients and
         updates are not in it.
         """
+        if reference is not None:
+            check_reference(self, reference)
         with RunFolder.open(self.folder) as folder:
             asked = evaluated_round(folder.store, round, part, view)
             below = None if reference is None else _reference_of(reference, metric, part, view)

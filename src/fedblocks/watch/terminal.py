@@ -15,9 +15,9 @@ from fedblocks.watch.places import Place
 
 EVERY = 0.5  # seconds between two looks
 NOTES = 3  # that are shown
-LOSS = (
-    "SELECT AVG(loss) AS loss FROM client_metrics WHERE part = ? AND view = 'personal' AND "
-    "examples > 0 AND round = (SELECT MAX(round) FROM means)"
+LOSS = (  # NULL is endless, as in runs/curves.py
+    "SELECT AVG(COALESCE(loss, 9e999)) AS loss FROM client_metrics WHERE part = ? AND "
+    "view = 'personal' AND examples > 0 AND round = (SELECT MAX(round) FROM means)"
 )
 
 

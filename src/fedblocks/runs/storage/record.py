@@ -101,6 +101,15 @@ def tables_of(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
     }
 
 
+def read_loss(stored: float | None, examples: float) -> float:
+    """A loss of `client_metrics`: SQLite keeps NaN as NULL. Without labels it is undefined; records
+    of before 2026-11 have NULL also where the loss of some labels is no number, which is endless.
+    """
+    if stored is not None:
+        return stored
+    return math.inf if examples > 0 else math.nan
+
+
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in metrics:
