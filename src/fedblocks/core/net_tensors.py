@@ -38,6 +38,14 @@ def check_all_there(net: Net, params: Params, head: bool = True) -> None:
         raise WrongTensors(message, fix, missing)
 
 
+def check_constants(own: Params, stored: Params) -> None:
+    """Refuse the constants of another net."""
+    if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in stored.items()}:
+        known = f"{', '.join(stored) or 'none'}, not {', '.join(own) or 'none'}"
+        message = f"the stored constants are those of another net: {known}"
+        raise NetError(message, "use the code of the run")
+
+
 def refuse_unknown(params: Mapping[str, Any], known: Iterable[str]) -> NoReturn:
     """A net was called with something that is not its own."""
     known = list(known)
