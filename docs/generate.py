@@ -28,7 +28,7 @@ from fedblocks.core.plan import plan
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.net_check.check import PROPERTIES
+from fedblocks.engines.net_check.properties import PROPERTIES
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
