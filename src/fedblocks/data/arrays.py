@@ -19,6 +19,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import as_array, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
+from fedblocks.data.spellings import refuse_two_spellings
 
 Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
@@ -144,6 +145,7 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     if not (task.of_classes and _is_words(y, array)):
         return y, []
     words, places = np.unique(array.astype(str), return_inverse=True)
+    refuse_two_spellings(words.tolist(), "label")
     return places.reshape(array.shape), words.tolist()
 
 

@@ -23,7 +23,7 @@ from fedblocks.runs.refusals import Refused, read_refusals
 from fedblocks.runs.same_data import check_reference
 from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
 from fedblocks.runs.storage import code_record
-from fedblocks.runs.storage.config_record import refuse_edited
+from fedblocks.runs.storage.config_record import as_it_was_read, refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.going_on import refuse_lost_rounds
 from fedblocks.runs.storage.main_metric import MainMetric
@@ -225,7 +225,7 @@ def stored_config(folder: RunFolder) -> Config:
     """The configuration that a run was started with, to be read; what it names need not
     be known here.
     """
-    return Config.stored(folder.config, _source(folder))
+    return Config.stored(as_it_was_read(folder.config), _source(folder))
 
 
 def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Config:
@@ -253,7 +253,7 @@ def _complete(folder: RunFolder, table: dict[str, Any], ingredients: Ingredients
                 fix,
             )
         code_record.require_names(config, folder.path)
-        return Config.of(table, _source(folder))
+        return Config.of(as_it_was_read(table), _source(folder))
     if ingredients is None:
         raise code_record.require_objects(folder.path)
     check_same(config, ingredients)
