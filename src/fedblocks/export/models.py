@@ -18,6 +18,7 @@ from fedblocks.config.model import ALL
 from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
@@ -38,6 +39,7 @@ TOLERANCE = 1e-5  # between logits, of the size of the largest where that is abo
 EXAMPLES = 256  # of the client's own, on which a file is compared
 
 
+@in_own_modes
 def export_model(
     run: str | Path | RunResult,
     client: int | str,

@@ -18,6 +18,7 @@ from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.state import State
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data import Federation
 from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
@@ -105,6 +106,7 @@ class Personal:
 
 
 @tell_forward_errors()
+@in_own_modes
 def personal(
     run: str | Path | RunResult,
     client: int | str,

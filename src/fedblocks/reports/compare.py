@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedblocks.config.code.loading import hand_over
 from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.reports.comparison_text import rank_of, shown_cells
 from fedblocks.reports.intervals import Interval, bootstrap_interval
@@ -96,6 +97,7 @@ class Comparison:
         }
 
 
+@in_own_modes
 def compare(
     what: str | Path | Listed,
     data: Data | Sequence[str] | None = None,

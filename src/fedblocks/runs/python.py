@@ -23,6 +23,7 @@ from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.samplers import Sampler
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
@@ -40,6 +41,7 @@ from fedblocks.runs.trackers import Mirrors
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
 
 
+@in_own_modes
 def run(
     what: Config | Methods,
     data: Federation | str | Path | None = None,
@@ -81,6 +83,7 @@ def run(
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
+@in_own_modes
 def resume(
     path: str | Path,
     method: Methods | None = None,

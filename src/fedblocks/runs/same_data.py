@@ -13,7 +13,7 @@ from fedblocks.runs.storage.folder import RunFolder
 FIX = "compare runs that were made with the same data, partition and shift"
 
 
-class Run(Protocol):
+class StoredRun(Protocol):
     """A run in its folder."""
 
     @property
@@ -23,9 +23,9 @@ class Run(Protocol):
     def config(self) -> Config: ...
 
 
-def check_same_data(runs: Sequence[Run]) -> None:
+def check_same_data(runs: Sequence[StoredRun]) -> None:
     """All runs of a seed must have had the same clients with the same rows."""
-    known: dict[int, tuple[str, Run]] = {}
+    known: dict[int, tuple[str, StoredRun]] = {}
     for run in runs:
         data_hash = partition_hash(run)
         before = known.setdefault(run.config.seed, (data_hash, run))
@@ -34,7 +34,7 @@ def check_same_data(runs: Sequence[Run]) -> None:
             raise DataError(f"{both} have the same seed but not the same data", FIX)
 
 
-def check_reference(run: Run, reference: Run) -> None:
+def check_reference(run: StoredRun, reference: StoredRun) -> None:
     """A client is compared with itself: the reference had the same clients with the same rows,
     whatever its seed. A record that does not say what its data were is taken as it is.
     """
@@ -44,7 +44,7 @@ def check_reference(run: Run, reference: Run) -> None:
         raise DataError(f"{message}: its clients are others, or have other rows", FIX)
 
 
-def partition_hash(run: Run) -> str:
+def partition_hash(run: StoredRun) -> str:
     """The SHA-256 of the federation that a run was trained on; empty where nobody knows."""
     with RunFolder.open(run.folder) as folder:
         return folder.store.meta("federation") or ""

@@ -68,8 +68,8 @@ def check_settings(names: Iterable[str]) -> None:
 def settings_table(settings: Mapping[str, Any]) -> Table:
     """Settings as a configuration has them; the sampler, an object, is left out."""
     table: Table = {}
-    for key, given in settings.items():
-        value = plain_numbers(given)
+    for key, setting in settings.items():
+        value = plain_numbers(setting)
         if key == "sampler" or value is None:
             continue
         section, field = TABLES.get(key, (key, None))

@@ -14,6 +14,7 @@ from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.net import Net
 from fedblocks.core.own_code import line_of
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
@@ -46,6 +47,7 @@ EXAMPLES = 21  # as many as the three clients have
 _reports: dict[Hashable, NetReport] = {}
 
 
+@in_own_modes
 def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> NetReport:
     """Whether a net trains here as its module does in plain PyTorch, by running both on a few
     examples.

@@ -75,9 +75,9 @@ def _of_function(
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     enclosed = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     names = {name: function.__globals__.get(name) for name in _names(function.__code__)}
-    given = {**(function.__kwdefaults__ or {})}
-    given |= {str(place): value for place, value in enumerate(function.__defaults__ or ())}
-    for what, values in (("", names), ("", enclosed), ("a default argument of ", given)):
+    defaults = {**(function.__kwdefaults__ or {})}
+    defaults |= {str(place): value for place, value in enumerate(function.__defaults__ or ())}
+    for what, values in (("", names), ("", enclosed), ("a default argument of ", defaults)):
         for name, value in values.items():
             place = f'{what}"{function.__name__ if what else name}"'
             if (print_ := _print(value)) is not None:

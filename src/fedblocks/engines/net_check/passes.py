@@ -29,9 +29,9 @@ def left_behind(net: Net, params: Params, x: Tensor) -> str:
 
 def writes_to_inputs(net: Net, params: Params, x: Tensor) -> str:
     """A method may need a batch twice, and it would be another the second time."""
-    given = x.clone()
-    run_passes(net, params, given)
-    is_kept = torch.equal(given, x) or bool(x.isnan().any())
+    copy = x.clone()
+    run_passes(net, params, copy)
+    is_kept = torch.equal(copy, x) or bool(x.isnan().any())
     return "" if is_kept else "it writes into them: begin with x = x.clone()"
 
 
