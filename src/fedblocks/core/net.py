@@ -56,9 +56,7 @@ class Net:
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
     ) -> None:
-        self.make = make
-        self.dtype = dtype
-        self.output = output
+        self.make, self.dtype, self.output = make, dtype, output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = self.adapters_are = ""  # of what nobody trains: tensors, and the rest
         self._templates: dict[torch.device, Template] = {}
@@ -197,7 +195,9 @@ class Net:
     @cached_property
     def layers(self) -> dict[str, Piece]:
         """The linear layers that train (dense, convolution, ..., recurrent), each with its bias."""
-        return {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
+        pieces = {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
+        # one whose tensors are all those of a layer before it is that layer once more
+        return {path: piece for path, piece in pieces.items() if piece.names}
 
     @cached_property
     def rest(self) -> Piece:

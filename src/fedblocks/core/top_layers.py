@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedblocks.core.cuts import has_own_parameters, is_under, owners_of
+from fedblocks.core.cuts import has_own_parameters, is_under, linear_layers, owners_of
 
 if TYPE_CHECKING:
     from fedblocks.core.net import Net
@@ -23,7 +23,7 @@ def order_of_layers(net: Net) -> list[str]:
 
 def linear_in_use(net: Net) -> list[str]:
     """The linear layers that the logits depend on, the one next to the output last."""
-    places = {path: _places(net, path) for path in net.layers}
+    places = {path: _places(net, path) for path in linear_layers(net.template)}
     used = [path for path, own in places.items() if own]
     return sorted(used, key=lambda path: max(places[path]))
 

@@ -116,7 +116,9 @@ def warn_of_lost_digits(x: Any) -> None:
     """Say which column of float64 inputs has differences that float32 cannot hold, such as times
     in seconds since 1970; some rows are looked at.
     """
-    values = x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().numpy() if x.dtype == torch.float64 else None
+    values = x
     if getattr(values, "dtype", None) != np.float64 or not values.size:
         return
     few = np.asarray(values[: max(2, _LOOKED_AT * len(values) // values.size)])
@@ -209,5 +211,6 @@ def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:
         )
     refuse_wide(array, name)
     wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
+    wide = wide.astype(np.float64) if wide.dtype == np.longdouble else wide  # torch's widest
     native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
     return torch.from_numpy(native if native.flags.writeable else native.copy())
