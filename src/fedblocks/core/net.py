@@ -22,7 +22,7 @@ from fedblocks.core.cuts import (
     linear_layers,
 )
 from fedblocks.core.fields import Fields, columns_of, fields_of, make_with_fields
-from fedblocks.core.net_tensors import check_all_there, check_constants
+from fedblocks.core.net_tensors import check_all_there, check_constants, check_tensor_names
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
@@ -140,8 +140,8 @@ class Net:
         return take_logits(result, self.output)
 
     def piece(self, names: Iterable[str]) -> Piece:
-        """Some of the tensors, in the net's own order."""
-        wanted = set(names)
+        """Some of the tensors by their names, in the net's own order; `pieces` has named cuts."""
+        wanted = check_tensor_names(self, names)
         return Piece(self, [n for n in self.names if n in wanted])
 
     @cached_property

@@ -38,6 +38,17 @@ def check_all_there(net: Net, params: Params, head: bool = True) -> None:
         raise WrongTensors(message, fix, missing)
 
 
+def check_tensor_names(net: Net, names: Iterable[str]) -> set[str]:
+    """Names of tensors of a net; a text is one name, and perhaps that of a cut."""
+    wanted = {names} if isinstance(names, str) else set(names)
+    unknown = next((name for name in wanted if name not in net.all_names), None)
+    if unknown is None:
+        return wanted
+    is_cut = unknown in net.pieces
+    fix = f'write net.pieces["{unknown}"]' if is_cut else nearest(unknown, net.names)
+    raise NetError(f'the net has no tensor "{unknown}"', fix)
+
+
 def check_constants(own: Params, stored: Params) -> None:
     """Refuse the constants of another net."""
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in stored.items()}:

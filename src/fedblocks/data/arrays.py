@@ -129,10 +129,12 @@ def warn_of_lost_digits(x: Any) -> None:
     lost = (error > _MOST_LOST * spread) & (spread > _ROUNDING * size)
     if lost.any():
         column = int(lost.argmax())
+        is_far = abs(float(few[:, column].mean())) > spread[column]
+        advice = "subtract the mean before" if is_far else "scale the column before"
         warnings.warn(
             f"column {column} of x has values around {few[0, column]:.10g} with a standard "
             f"deviation of {spread[column]:.3g}, which float32 rounds by up to "
-            f"{error[column]:.3g}: subtract the mean before",
+            f"{error[column]:.3g}: {advice}",
             stacklevel=2,
         )
 

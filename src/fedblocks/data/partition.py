@@ -15,7 +15,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.array_kinds import as_numpy, refuse_wide
 from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
 from fedblocks.data.storage import content_hash, read_npz, told_as_damage, verify, write_npz
-from fedblocks.data.summary import labels_held
+from fedblocks.data.summary import IGNORE, labels_held
 
 Labels = npt.ArrayLike | torch.Tensor
 
@@ -149,6 +149,8 @@ def as_labels(labels: Labels) -> Ints:
         fix = (
             'number the classes 0, 1, 2, ...; for targets that are numbers, task=Task("regression")'
         )
+        if np.isnan(odd):
+            fix = f"give {IGNORE} for a class that is not known; {fix}"
         raise DataError(f"labels are not whole numbers: one is {odd}", fix)
     return array.astype(np.int64, copy=False)
 

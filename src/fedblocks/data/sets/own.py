@@ -13,7 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError, count_of, nearest
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
@@ -170,7 +170,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             first, *lines = [line for line in csv.reader(file) if line] or [[]]
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist", "check the path") from error
+        raise missing_file(path) from error
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"

@@ -18,10 +18,16 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
-from fedblocks.engines.net_check.passes import keeps_outside, left_behind, writes_to_inputs
+from fedblocks.engines.net_check.passes import (
+    computes_anew,
+    keeps_outside,
+    left_behind,
+    writes_to_inputs,
+)
 from fedblocks.engines.net_check.properties import (
     INPUTS_KEPT,
     NOTHING_LEFT,
+    ONCE,
     PROPERTIES,
     SEEDED,
     Found,
@@ -102,6 +108,7 @@ def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
         wrong = {
             NOTHING_LEFT: left_behind(net, params, x),
             INPUTS_KEPT: writes_to_inputs(net, params, x),
+            ONCE: computes_anew(net, params, x),
         }
         why = mixes_examples(net, data) or swallows_errors(net, params, x)
     except UserError:

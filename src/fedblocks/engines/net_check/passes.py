@@ -4,8 +4,11 @@ its inputs, in torch's randomness or elsewhere.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 
 from fedblocks.core import mode
 from fedblocks.core.net import Net
@@ -42,6 +45,25 @@ def keeps_outside(net: Net, params: Params, x: Tensor) -> str:
     before = state_around(net.template)
     run_passes(net, params, x.clone())
     return changed_state(before, state_around(net.template))
+
+
+def computes_anew(net: Net, params: Params, x: Tensor) -> str:
+    """Whether a part of a pass is left to the backward pass, when the tensors that a client has in
+    the module's place are gone.
+    """
+    called: list[int] = []
+    original = checkpoint._checkpoint_without_reentrant_generator
+
+    def noting(*args: Any, **options: Any) -> Any:
+        called.append(1)
+        return original(*args, **options)
+
+    checkpoint._checkpoint_without_reentrant_generator = noting
+    try:
+        run_passes(net, params, x.clone())
+    finally:
+        checkpoint._checkpoint_without_reentrant_generator = original
+    return "it uses torch.utils.checkpoint: call the layers without it" if called else ""
 
 
 def run_passes(net: Net, params: Params, x: Tensor) -> None:
