@@ -102,9 +102,13 @@ def test_a_loss_of_nan_in_an_older_record_is_endless_too(tmp_path: Path) -> None
     with closing(RunStore.create(tmp_path / "run.sqlite")) as store:
         row = ClientMetric("test", "personal", 0, 1.0, 4.0, NAN, {"loss": None})
         none = ClientMetric("test", "personal", 1, 0.0, 0.0, NAN)
-        store.record_round(RoundRecord(1, 1.0, 2, [row, none]))
-        assert store.scores(1, "test", "personal", "loss") == {0: np.inf}
+        other = ClientMetric("test", "personal", 2, 1.0, 4.0, 0.5)
+        store.record_round(RoundRecord(1, 1.0, 3, [row, none, other]))
+        assert store.scores(1, "test", "personal", "loss") == {0: np.inf, 2: 0.5}
         assert curves_of(store, "loss") == [{"round": 1, "test": np.inf}]
+        store.record_round(RoundRecord(2, 1.0, 2, [row, none]))  # in which nobody's is recorded
+        assert store.scores(2, "test", "personal", "loss") == {}
+        assert curves_of(store, "loss")[1] == {"round": 2, "test": None}
 
 
 def test_a_label_of_nan_is_wrong_where_it_is_not_there() -> None:

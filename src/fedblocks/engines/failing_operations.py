@@ -17,9 +17,17 @@ _INDICES = ("embedding", "index", "gather", "scatter", "take", "nll_loss", "put"
 
 
 @cache
+def checks_matrices(operation: Any) -> bool:
+    """Whether an operation may be called for its error alone, as a Cholesky factor is to ask
+    whether there is one. Nobody looks a row up for that.
+    """
+    return any(word in operation.overloadpacket.__name__ for word in _LINEAR_ALGEBRA)
+
+
+@cache
 def errors_of(operation: Any) -> tuple[type[Exception], ...]:
     """The errors that an operation of torch may raise by its numbers; none: it takes all."""
     name = operation.overloadpacket.__name__
-    if any(word in name for word in _LINEAR_ALGEBRA):
+    if checks_matrices(operation):
         return (torch.linalg.LinAlgError,)  # type: ignore[attr-defined] # a RuntimeError, too
     return (IndexError, RuntimeError) if any(word in name for word in _INDICES) else ()

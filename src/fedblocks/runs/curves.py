@@ -8,9 +8,10 @@ from typing import Any
 
 from fedblocks.runs.storage.store import RunStore
 
-# NULL stands for NaN where there are labels, and that is endless (`read_loss`), as 9e999 is here
+# as `read_losses` says: where others have a loss, NULL is endless, as 9e999 is here
+MEAN_LOSS = "CASE COUNT(loss) WHEN 0 THEN NULL ELSE AVG(COALESCE(loss, 9e999)) END"
 LOSSES = (
-    "SELECT round, part, view, AVG(COALESCE(loss, 9e999)) AS mean FROM client_metrics "
+    f"SELECT round, part, view, {MEAN_LOSS} AS mean FROM client_metrics "
     "WHERE examples > 0 GROUP BY round, part, view ORDER BY round, part, view"
 )
 

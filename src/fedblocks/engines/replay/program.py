@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.engines.failing_operations import errors_of
+from fedblocks.engines.failing_operations import checks_matrices
 
 Slot = int  # the place of a tensor in a program
 
@@ -124,7 +124,7 @@ def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
     read: set[Slot] = set()
     for operation in reversed(operations):
         schema: Any = operation.call._schema  # type: ignore[attr-defined]
-        acts = schema.is_mutable or not operation.outs or bool(errors_of(operation.call))
+        acts = schema.is_mutable or not operation.outs or checks_matrices(operation.call)
         if acts or read & set(operation.outs):
             kept.append(operation)
             read |= operation.reads

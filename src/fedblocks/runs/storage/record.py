@@ -101,13 +101,18 @@ def tables_of(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
     }
 
 
-def read_loss(stored: float | None, examples: float) -> float:
-    """A loss of `client_metrics`: SQLite keeps NaN as NULL. Without labels it is undefined; records
-    of before 2026-11 have NULL also where the loss of some labels is no number, which is endless.
+def read_losses(rows: Sequence[dict[str, Any]]) -> None:
+    """Put the losses of rows of `client_metrics` as they are meant: SQLite keeps NaN as NULL.
+
+    Without labels a loss is undefined, and in a round where nobody has one it was not recorded.
+    Records of before 2026-11 have NULL also where the loss of some labels is no number: it is
+    endless, as it is stored today.
     """
-    if stored is not None:
-        return stored
-    return math.inf if examples > 0 else math.nan
+    known = {row["round"] for row in rows if row["loss"] is not None}
+    for row in rows:
+        if row["loss"] is None:
+            is_endless = row["examples"] > 0 and row["round"] in known
+            row["loss"] = math.inf if is_endless else math.nan
 
 
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:

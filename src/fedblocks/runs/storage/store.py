@@ -17,7 +17,7 @@ from fedblocks.runs.storage.contents import find_nonsense
 from fedblocks.runs.storage.database import RESTORE, connect, fold, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
-from fedblocks.runs.storage.record import Note, Part, RoundRecord, read_loss, tables_of
+from fedblocks.runs.storage.record import Note, Part, RoundRecord, read_losses, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
@@ -178,8 +178,8 @@ class RunStore:
         query = """SELECT round, client, correct, examples, loss, extra FROM client_metrics
             WHERE round BETWEEN ? AND ? AND part = ? AND view = ? ORDER BY round, client"""
         rows = self.rows(query, *((0, 2**62) if round is None else (round, round)), part, view)
+        read_losses(rows)
         for row in rows:
-            row["loss"] = read_loss(row["loss"], row["examples"])
             row["extra"] = json.loads(row["extra"])
         return rows
 
