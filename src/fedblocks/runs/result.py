@@ -18,7 +18,7 @@ from fedblocks.runs.client_rows import client_rows
 from fedblocks.runs.clients import remarks_on_part
 from fedblocks.runs.curves import curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
-from fedblocks.runs.newest import newest_state
+from fedblocks.runs.newest import Which, newest_state, stored_state
 from fedblocks.runs.refusals import Refused, read_refusals
 from fedblocks.runs.same_data import check_reference
 from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
@@ -56,11 +56,14 @@ class RunResult:
 
     __repr__ = describe_run
 
-    def state(self) -> State:
-        """Models and everything else that the run had learned at its last checkpoint,
-        on the CPU.
+    def state(self, which: Which = "last") -> State:
+        """Models and everything else that the run had learned at its last checkpoint, or at that
+        of the round which did best on validation data ("best"), on the CPU.
         """
-        return newest_state(self.folder / "checkpoints")
+        if which == "last":  # which needs no record
+            return newest_state(self.folder / "checkpoints")
+        with RunFolder.open(self.folder) as folder:
+            return stored_state(folder, which)
 
     def summary(
         self,
