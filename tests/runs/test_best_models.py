@@ -70,4 +70,4 @@ def test_the_command_exports_the_best_model(tmp_path: Path) -> None:
         main(["export", str(run.folder), "--client", "0", "--best", "--out", str(out)])
     assert not end.value.code
     card = out.with_name("m.safetensors.md").read_text()
-    assert f"| rounds | {run.best.round} |" in card and "--best" in card
+    assert f"| rounds of training | {run.best.round} |" in card and "--best" in card
