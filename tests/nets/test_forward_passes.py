@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -192,6 +193,20 @@ def test_what_a_loss_keeps_is_told(
     data = some_data(fb.Task(loss=loss))
     with pytest.warns(UserWarning, match=f"the loss .* changes {kept} when it is called"):
         fb.run(fb.FedAvg(fb.Net.of(Body), lr=0.1), data, 1, tmp_path / "run")
+
+
+LOG = logging.getLogger("of a net")
+
+
+class Logging(Body):
+    def forward(self, x: Tensor) -> Tensor:
+        LOG.debug("called")
+        return super().forward(x)
+
+
+@pytest.mark.filterwarnings("error:.*outside the net")
+def test_a_net_that_logs_keeps_nothing(tmp_path: Path) -> None:
+    fb.run(fb.FedAvg(fb.Net.of(Logging), lr=0.1), some_data(), 1, tmp_path / "run")
 
 
 def test_code_that_keeps_nothing_changes_nothing() -> None:

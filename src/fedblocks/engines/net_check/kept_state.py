@@ -1,13 +1,17 @@
 """Numbers that code keeps outside what engines know: in global names, classes, closures, default
-arguments and attributes of functions. What is deeper, or in files and clocks, is not found.
+arguments and attributes of functions. What is deeper, in files and clocks, or kept by the code of
+installed packages, is not found.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from itertools import count
+from logging import Logger
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -16,20 +20,22 @@ from torch import Tensor, nn
 
 _PLAIN = (bool, int, float, str)
 _CONTAINERS = (list, dict, set, deque)
-_READ = ("torch", "fedblocks.", "numpy")  # whose code keeps nothing of this kind
+_INSTALLED = ("site-packages", "dist-packages")  # folders of code that is nobody's own
+_PYTHON = str(Path(os.__file__).parent)  # where Python's own code is
 _SHOWN = 50  # members of a container that are compared
 State = Mapping[str, Hashable]  # what is kept where, in words
+Seen = set[FunctionType]  # functions that were looked at already
 
 
 def state_around(code: nn.Module | Callable[..., Any]) -> State:
     """What a module's or a function's code keeps beside its arguments."""
+    seen: Seen = set()
+    if not isinstance(code, nn.Module):
+        return dict(_of_callable(code, seen))
     state: dict[str, Hashable] = {}
-    if isinstance(code, nn.Module):
-        kinds = dict.fromkeys(type(part) for part in code.modules())
-        for kind in kinds:
-            state |= _of_class(kind)
-        return state
-    return dict(_of_callable(code))
+    for kind in dict.fromkeys(type(part) for part in code.modules()):
+        state |= _of_class(kind, seen)
+    return state
 
 
 def changed_state(before: State, after: State) -> str:
@@ -37,41 +43,40 @@ def changed_state(before: State, after: State) -> str:
     return next((name for name, value in after.items() if before.get(name) != value), "")
 
 
-def _of_callable(code: Any) -> Iterator[tuple[str, Hashable]]:
+def _of_callable(code: Any, seen: Seen) -> Iterator[tuple[str, Hashable]]:
     while isinstance(code, partial):
         code = code.func
     if isinstance(code, MethodType):
         yield from _attributes(code.__self__, "its attribute")
         code = code.__func__
     if isinstance(code, FunctionType):
-        yield from _of_function(code)
+        yield from _of_function(code, seen)
         yield from _attributes(code, "its attribute")
     elif not isinstance(code, type):
         yield from _attributes(code, "its attribute")
-        yield from _of_class(type(code)).items()
+        yield from _of_class(type(code), seen).items()
 
 
-def _of_class(kind: type) -> dict[str, Hashable]:
+def _of_class(kind: type, seen: Seen) -> dict[str, Hashable]:
     """The attributes of a class and of those above it, and what their functions keep."""
     state: dict[str, Hashable] = {}
     for one in kind.__mro__:
-        if one is object or one.__module__.startswith(_READ):
+        functions = [value for value in vars(one).values() if isinstance(value, FunctionType)]
+        if not any(map(_is_own, functions)):
             continue
         for name, value in vars(one).items():
             if isinstance(value, FunctionType):
-                state |= _of_function(value)
+                state |= _of_function(value, seen)
             elif not name.startswith("__") and (print_ := _print(value)) is not None:
                 state[f'the class attribute "{one.__name__}.{name}"'] = print_
     return state
 
 
-def _of_function(
-    function: FunctionType, known: frozenset[FunctionType] = frozenset()
-) -> Iterator[tuple[str, Hashable]]:
+def _of_function(function: FunctionType, seen: Seen) -> Iterator[tuple[str, Hashable]]:
     """And of the functions that it calls by their names."""
-    if function in known or function.__module__.startswith(_READ):
+    if function in seen or not _is_own(function):
         return
-    known |= {function}
+    seen.add(function)
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     enclosed = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     names = {name: function.__globals__.get(name) for name in _names(function.__code__)}
@@ -83,9 +88,17 @@ def _of_function(
             if (print_ := _print(value)) is not None:
                 yield (f"{place} ({name})" if what else place), print_
                 continue
-            yield from _attributes(value, f"{place}, attribute")
+            if not isinstance(value, Logger):  # it remembers which levels it shows
+                yield from _attributes(value, f"{place}, attribute")
             if isinstance(value, FunctionType):
-                yield from _of_function(value, known)
+                yield from _of_function(value, seen)
+
+
+def _is_own(function: FunctionType) -> bool:
+    """Whether a function is somebody's own, not of Python, of a package, or ours."""
+    place = function.__code__.co_filename
+    is_library = place.startswith((_PYTHON, "<frozen")) or any(f in place for f in _INSTALLED)
+    return not is_library and not str(function.__module__).startswith("fedblocks.")
 
 
 def _names(code: CodeType) -> set[str]:
