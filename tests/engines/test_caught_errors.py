@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fedblocks as fb
+from fedblocks.engines.failing_operations import checks_matrices, error_of
 from fedblocks.engines.replay.recording import Recorder
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
@@ -127,3 +128,14 @@ def rounds_of_two(method: fb.Method, data: fb.Federation) -> dict[str, Tensor]:
 def test_a_net_that_catches_nothing_may_stand_in_a_stack() -> None:
     report = fb.check_net(fb.Net.of(Careless), torch.randn(21, 6))
     assert report.engines == ("sequential", "vectorised")
+
+
+def test_operations_that_fail_by_their_numbers_are_known_by_their_names() -> None:
+    aten = torch.ops.aten
+    matrices = (aten.linalg_cholesky_ex, aten._linalg_check_errors, aten.linalg_inv_ex, aten.qr)
+    others = (aten.sqrt, aten.detach, aten._weight_norm_interface, aten.addmm)
+    assert all(checks_matrices(one.default) for one in matrices)
+    assert all(error_of(one.default) is None for one in others)
+    assert error_of(aten.eq.Tensor) is None
+    assert error_of(aten.embedding.default) is IndexError
+    assert error_of(aten.gather.default) is RuntimeError

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 _PLAIN = (bool, int, float, str)
 _CONTAINERS = (list, dict, set, deque)
 _INSTALLED = ("site-packages", "dist-packages")  # folders of code that is nobody's own
-_PYTHON = str(Path(os.__file__).parent)  # where Python's own code is
 _SHOWN = 50  # members of a container that are compared
 State = Mapping[str, Hashable]  # what is kept where, in words
 Seen = set[FunctionType]  # functions that were looked at already
@@ -97,7 +96,8 @@ def _of_function(function: FunctionType, seen: Seen) -> Iterator[tuple[str, Hash
 def _is_own(function: FunctionType) -> bool:
     """Whether a function is somebody's own, not of Python, of a package, or ours."""
     place = function.__code__.co_filename
-    is_library = place.startswith((_PYTHON, "<frozen")) or any(f in place for f in _INSTALLED)
+    of_python = str(Path(os.__file__).parent), "<frozen"
+    is_library = place.startswith(of_python) or any(folder in place for folder in _INSTALLED)
     return not is_library and not str(function.__module__).startswith("fedblocks.")
 
 
