@@ -18,17 +18,20 @@ from typing import Any
 
 import numpy as np
 import torch
+import typer
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import fedblocks
 from fedblocks.bench.page import with_results
+from fedblocks.cli.app import app as commands
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.plan import plan
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.net_check.check import PROPERTIES
+from fedblocks.engines.net_check.properties import PROPERTIES
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
@@ -369,6 +372,31 @@ def with_adapter_studies(text: str) -> str:
     return between("<!-- adapters-bench -->", "<!-- /adapters-bench -->", timed, text)
 
 
+def with_names(page: str) -> str:
+    """A page of the reference with the names that it will explain, for those who read it before
+    the site is built.
+    """
+    path = PAGES.parent / "reference" / f"{page}.md"
+    lines = {"python": python_names, "commands": command_names}[page]()
+    return between("<!-- names -->", "<!-- /names -->", "\n".join(lines), path.read_text())
+
+
+def python_names() -> list[str]:
+    modules = fedblocks._NAMES.items()
+    lines = [f"- `{module}`: {', '.join(names.split())}" for module, names in modules]
+    return [*lines, f"- modules: {', '.join(fedblocks._MODULES)}"]
+
+
+def command_names() -> list[str]:
+    everything = typer.main.get_command(commands)
+    found = []
+    for name, command in everything.commands.items():  # type: ignore[attr-defined]
+        below = ", ".join(getattr(command, "commands", ()))
+        about = (command.help or "").strip().partition("\n")[0]
+        found.append(f"- `fedblocks {name}`: {about}" + (f" ({below})" if below else ""))
+    return found
+
+
 def method_page(name: str) -> str:
     return with_starts(with_plan(name, (PAGES / f"{name}.md").read_text()))
 
@@ -393,6 +421,7 @@ def pages() -> dict[Path, str]:
         PAGES / "index.md": index(),
         PAGES / "hidden-groups.md": study(),
         PAGES.parent / "nets.md": nets(),
+        **{PAGES.parent / "reference" / f"{p}.md": with_names(p) for p in ("python", "commands")},
         PAGES.parent / "reliability.md": reliability(),
         **reproduced,
         **tested,

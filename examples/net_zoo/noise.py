@@ -64,7 +64,7 @@ NOISE = (
         "an operator of aten",
         disturbed(lambda h: torch.ops.aten.native_dropout(h, 0.5, True)[0]),
         NONE,
-        OTHER_NUMBERS,
+        "it draws from torch's common randomness",
     ),
     Species("Python's `random`", disturbed(lambda h: h * random.random()), NONE, OTHER_NUMBERS),
     Species("NumPy's `random`", disturbed(lambda h: h * np.random.rand()), NONE, OTHER_NUMBERS),

@@ -157,11 +157,11 @@ if TYPE_CHECKING:
     from fedblocks.runs.evaluations import EvaluationDone as EvaluationDone
     from fedblocks.runs.federations import federation_of as federation_of
     from fedblocks.runs.progress import RoundDone as RoundDone
-    from fedblocks.runs.python import Settings as Settings
     from fedblocks.runs.python import resume as resume
     from fedblocks.runs.python import run as run
     from fedblocks.runs.result import RunResult as RunResult
     from fedblocks.runs.result import load_run as load_run
+    from fedblocks.runs.settings import Settings as Settings
     from fedblocks.runs.stopping import EarlyStopping as EarlyStopping
     from fedblocks.runs.stopping import StopRun as StopRun
     from fedblocks.testing import CHECKS as CHECKS
@@ -261,8 +261,9 @@ _NAMES = {  # module -> the names that are taken from it
     "runs.federations": "federation_of",
     "config.presets": "PRESETS read_config",
     "runs.progress": "RoundDone",
-    "runs.python": "Settings resume run",
+    "runs.python": "resume run",
     "runs.result": "RunResult load_run",
+    "runs.settings": "Settings",
     "runs.stopping": "EarlyStopping StopRun",
     "testing": (
         "CHECKS Check Example Reduction check_method example_for is_fedavg plan_text run_check "

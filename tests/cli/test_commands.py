@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,28 @@ def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
         == saved["hash"]
     )
     assert saved["clients"] == 20
+
+
+PROGRAM = """
+import numpy as np
+import fedblocks as fb
+from fedblocks.nets import mlp
+
+x = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+data = fb.Federation.from_users(x, np.arange(60) % 2, np.array(["ann", "bob", "cy"] * 20))
+fb.run(fb.FedAvg(mlp((4,), 2, hidden=(3,)), lr=0.1), data, rounds=1, out="mine")
+"""
+
+
+def test_the_data_of_a_program_are_previewed_and_saved_with_its_code(fedblocks: Any) -> None:
+    Path("mine.py").write_text(PROGRAM)
+    runpy.run_path("mine.py")
+    shown = fedblocks("data", "preview", "mine/config.toml", "--code", "mine.py")
+    assert shown.code == 0 and "bob" in shown.out
+    words = ("data", "save", "mine/config.toml", "--code", "mine.py", "--out", "d.npz", "--json")
+    assert fedblocks(*words).json["clients"] == 3
+    alone = fedblocks("data", "preview", "mine/config.toml")
+    assert alone.code == 2 and "made by a Python program" in alone.err
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from fedblocks.data.sets import realworld, stl10, tff
 from fedblocks.data.sets.columns import Roles
 from fedblocks.data.sets.cyclic import label_groups
 from fedblocks.data.sets.idx import read_idx
-from fedblocks.data.sets.own import number_labels
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.sets.wisdm import good_records
+from fedblocks.data.spellings import number_labels
 from fedblocks.data.targets import (
     is_one_hot,
     odd_targets,

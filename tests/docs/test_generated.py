@@ -53,6 +53,15 @@ def test_the_page_of_nets_is_that_of_the_zoo(generate: ModuleType) -> None:
     assert "| GRU | right |" in page and "| a frozen layer | refused |" in page
 
 
+@pytest.mark.parametrize("page", ["python", "commands"])
+def test_the_reference_lists_its_names_before_the_site_is_built(
+    generate: ModuleType, page: str
+) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text()
+    assert generate.with_names(page) == text, "run python docs/generate.py"
+    assert {"python": "`runs.python`: resume, run", "commands": "`fedblocks compare`"}[page] in text
+
+
 def test_the_table_of_methods_lists_all_with_their_checks() -> None:
     rows = (ROOT / "docs" / "methods" / "index.md").read_text()
     counts = json.loads((ROOT / "docs" / "methods" / "checks.json").read_text())

@@ -14,8 +14,8 @@ from torch import nn
 from fedblocks.core.net import Net
 from fedblocks.core.task import Task
 from fedblocks.engines.auto import trial as auto_trial
-from fedblocks.engines.net_check.check import _compare, _evaluates
 from fedblocks.engines.net_check.plain_loop import TorchLoop
+from fedblocks.engines.net_check.properties import _compare, _evaluates
 from fedblocks.engines.processes.shared_memory import _ALIGNED, Room, _fill, _place, _views
 from fedblocks.engines.scoring import chunks_of, score_outputs
 from fedblocks.engines.sequential import _put

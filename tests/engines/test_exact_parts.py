@@ -22,8 +22,8 @@ from fedblocks.engines.batching import Draw, batches, positions, steps_of_one, s
 from fedblocks.engines.close_round import ClientResults
 from fedblocks.engines.failures import ClientFailures, describe, first_error, raise_failures
 from fedblocks.engines.memory import UNITS, ByteCount, Need, Stages, _one_step, bytes_of
-from fedblocks.engines.net_check.check import _difference
 from fedblocks.engines.net_check.plain_loop import mean_loss
+from fedblocks.engines.net_check.properties import _difference
 from fedblocks.engines.scoring import chunks_of, score_outputs
 from fedblocks.methods import METHODS
 

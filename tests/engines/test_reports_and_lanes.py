@@ -15,7 +15,8 @@ from fedblocks.core.rules import Average, MovingAverage, ServerAdagrad
 from fedblocks.engines.job import Trained
 from fedblocks.engines.lanes.joined import spoil
 from fedblocks.engines.lanes.side_by_side import RuleOfEach
-from fedblocks.engines.net_check.check import _registers, check_net
+from fedblocks.engines.net_check.check import check_net
+from fedblocks.engines.net_check.properties import _registers
 from fedblocks.engines.net_check.report import Finding, NetReport
 from fedblocks.engines.net_check.seeding import _is_no_start, ignores_seed, looks_trained
 

@@ -18,7 +18,7 @@ from fedblocks.engines.auto.trial import TrialPlan
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import Workers
 from fedblocks.engines.replay.folding import written
-from fedblocks.engines.replay.recording import RecordedCall, Ref
+from fedblocks.engines.replay.program import RecordedCall, Ref
 
 
 def net(units: int) -> Net:

@@ -39,8 +39,8 @@ WITH_NET: list[tuple[Callable[[], Method], str, str, str]] = [
     (lambda: fb.FedAMP(NORMED, **LOCAL), "statistics", "cannot be left out", 'use statistics = "a'),
     (lambda: fb.IFCA(NORMED, start="updates", **LOCAL), "statistics", "of a cluster cannot", "use"),
     (lambda: fb.ModFL(normed_head(), **LOCAL), "statistics", "an operation module cannot", "use"),
-    (lambda: fb.FedALA(NET, top=3), "top", "the net has 2 linear layers", "choose from 1 to 2"),
-    (lambda: fb.FedALA(without_layers()), "top", "has 0 linear", "use a net with a linear layer"),
+    (lambda: fb.FedALA(NET, top=3), "top", "the net uses 2 linear layers", "choose from 1 to 2"),
+    (lambda: fb.FedALA(without_layers()), "top", "uses 0 linear", "use a net with a linear layer"),
     (
         lambda: fb.LGFedAvg(NET, top_layers=3),
         "top_layers",

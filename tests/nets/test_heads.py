@@ -4,6 +4,7 @@ declaration.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,62 @@ def test_a_step_whose_loss_does_not_depend_on_its_blocks_is_refused(tmp_path: Pa
 
     with pytest.raises(fb.NetError, match='a step trains "head", on which its loss does not'):
         fb.run(fb.FedRep(fb.Net.of(Unused), lr=0.1), some_data(), 1, tmp_path / "run")
+
+
+class Tied(nn.Module):
+    """Its output layer has the weights of its first, and no tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inp, self.mid, self.out = (nn.Linear(4, 4, bias=False) for _ in range(3))
+        self.out.weight = self.inp.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.relu(self.mid(torch.relu(self.inp(x)))))  # type: ignore[no-any-return]
+
+
+MIXED = [  # net -> what one layer from the output on, and what two hold
+    (Reversed, {"out"}, {"out", "inp"}),
+    (Auxiliary, {"out"}, {"out", "inp"}),  # the auxiliary layer is used by nobody
+    (Functional, {"out"}, {"out", "inp"}),
+    (Tied, {"inp"}, {"inp", "mid"}),
+    (lambda: nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), {"2"}, {*"012"}),
+]
+
+
+@pytest.mark.parametrize(("make", "one", "two"), MIXED)
+def test_layers_are_counted_from_the_output_in_the_order_of_use(
+    make: Callable[[], nn.Module], one: set[str], two: set[str]
+) -> None:
+    for top, wanted in ((1, one), (2, two)):
+        mixed = fb.FedALA(fb.Net.of(make), lr=0.1, top=top).mixed
+        assert {name.rpartition(".")[0] for name in mixed.names} == wanted
+
+
+def test_where_the_code_shows_no_order_a_named_head_is_counted_first(tmp_path: Path) -> None:
+    named = fb.FedALA(fb.Net.of(Branching, head="out"), lr=0.1)
+    assert named.mixed.names == ("out.weight", "out.bias")
+    with pytest.warns(UserWarning, match='but "out" runs last: name it'):
+        fb.run(fb.FedALA(fb.Net.of(Branching), lr=0.1), some_data(), 1, tmp_path / "run")
+
+
+def test_only_layers_in_use_can_be_mixed() -> None:
+    with pytest.raises(fb.UserError, match="the net uses 2 linear layers"):
+        fb.FedALA(fb.Net.of(Auxiliary), lr=0.1, top=3)
+
+
+def test_fedala_is_the_same_whatever_the_order_of_declaration(tmp_path: Path) -> None:
+    class Straight(Reversed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inp, self.out = self._modules.pop("inp"), self._modules.pop("out")  # type: ignore[assignment]
+
+    torch.manual_seed(0)
+    straight, other = Straight(), Reversed()
+    other.load_state_dict(straight.state_dict())
+    losses = []
+    for number, module in enumerate((straight, other)):
+        method = fb.FedALA(fb.Net.of(module, keep_weights=True), lr=0.5, mixing_lr=50.0)
+        run = fb.run(method, some_data(), 4, tmp_path / str(number), engine="sequential")
+        losses.append(run.summary()["loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)

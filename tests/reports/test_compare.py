@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from fedblocks.data import digits
 from fedblocks.reports.compare import (
     Comparison,
     compare,
+    differences_of,
     interval_of,
     leaderboard_of,
-    partition_hash,
+    verdict_of,
     verdict_on,
 )
 from fedblocks.reports.intervals import bootstrap_interval
 from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.same_data import partition_hash
 from fedblocks.runs.storage.folder import RunFolder
 
 SMALL = [
@@ -284,3 +287,13 @@ def test_methods_that_are_made_need_data_and_take_no_changes() -> None:
     ):
         with pytest.raises(UserError, match=said):
             compare([], **options)  # type: ignore[arg-type]
+
+
+def test_an_endless_difference_leaves_nothing_to_say_of_the_mean() -> None:
+    ours, theirs = {0: 0.3, 1: math.inf, 2: math.inf}, {0: 0.2, 1: 0.4, 2: math.inf}
+    pairs = [(ours, theirs)] * 6
+    differences = differences_of(pairs)
+    assert differences[0].tolist() == [pytest.approx(0.1), math.inf, 0.0]  # both endless: equal
+    interval = interval_of(differences)
+    assert (interval.mean, interval.low, interval.high) == (math.inf, -math.inf, math.inf)
+    assert verdict_of(interval, -1) == "unclear"

@@ -94,11 +94,13 @@ def test_updates_that_were_not_used_are_counted_in_all_and_in_the_last_round() -
         rows=lambda query: next(rows for start, rows in tables.items() if query.startswith(start))
     )
     refused = read_refusals(store)
-    assert refused == Refused(3, 7, 2, 3, "not-finite: NaN", (0, 1))
+    assert refused == Refused(3, 7, 2, 3, "not-finite: NaN", (0, 1), clients_of_last=(0, 1))
     assert (
         refused.text == "2 of 3 updates of the last round were refused "
         "(clients 0 and 1; the latest: not-finite: NaN)"
     )
+    others = refused._replace(clients=(0, 1, 2, 7, 9))  # most of them in rounds before
+    assert "(clients 0 and 1; the latest" in others.text
     earlier = refused._replace(in_last_round=0, clients=(2,))
     assert earlier.text == "3 of 7 updates were refused (client 2; the latest: not-finite: NaN)"
     many = earlier._replace(clients=(0, 1, 2, 3))

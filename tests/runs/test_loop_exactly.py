@@ -58,7 +58,9 @@ class Folder:
 
 
 def lane_of(name: str, story: Story, rounds: int, every: int = 2, at: int = 0) -> Lane:
-    config = SimpleNamespace(rounds=rounds, checkpoint=SimpleNamespace(every=every, keep=1))
+    config = SimpleNamespace(
+        rounds=rounds, ingredients=None, checkpoint=SimpleNamespace(every=every, keep=1)
+    )
     frozen = SimpleNamespace(check=lambda: story.append(f"{name} checks"))
     data = SimpleNamespace(task=Task())
     prepared: Any = SimpleNamespace(

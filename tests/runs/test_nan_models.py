@@ -1,5 +1,6 @@
 """A model whose outputs are no numbers is wrong everywhere, and the run says where NaN began."""
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ import fedblocks as fb
 from fedblocks.core.metrics import METRICS, Metric
 from fedblocks.core.task import Task
 from fedblocks.core.uploads import Uploads
+from fedblocks.data import Parts
 from fedblocks.engines.scoring import score_outputs
+from fedblocks.runs.curves import curves_of
+from fedblocks.runs.storage.record import ClientMetric, RoundRecord
+from fedblocks.runs.storage.store import RunStore
 
 NAN = float("nan")
 
@@ -43,6 +48,67 @@ def test_one_output_of_nan_makes_its_example_wrong() -> None:
     outputs = torch.tensor([[NAN, 0.0], [5.0, 1.0], [0.0, NAN]])
     right, labels, *_ = score_outputs(Task(), outputs, torch.tensor([0, 0, 1]))
     assert (right, labels) == (1.0, 3.0)
+
+
+class Overflowing(nn.Module):
+    """Its outputs for very large inputs are no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h: torch.Tensor = self.layer(x)
+        return h - h**3 / 100
+
+
+def some_overflow() -> fb.Federation:
+    """Ten clients, of which three have a row of very large numbers among those they are tested
+    on.
+    """
+    x = np.random.default_rng(0).normal(size=(600, 5)).astype("float32")
+    y = (x[:, 0] > 0).astype(int)
+    parts = []
+    for client in range(10):
+        own, labels = x[client::10], y[client::10]
+        if client < 3:
+            own[[40, 50]] *= 1e19
+        cut = lambda a, b, own=own, labels=labels: (own[a:b], labels[a:b])
+        parts.append(Parts(train=cut(0, 40), validation=cut(40, 50), test=cut(50, 60)))
+    return fb.Federation.from_parts(parts)
+
+
+@pytest.mark.parametrize("main", ["loss", "accuracy"])
+def test_a_loss_of_nan_is_endless_and_its_client_is_not_left_out(main: str, tmp_path: Path) -> None:
+    data = some_overflow().with_task(Task(metrics=[main]))
+    method = fb.FedAvg(fb.Net.of(Overflowing), lr=0.1)
+    seen: list[fb.RoundDone] = []
+    result = fb.run(method, data, rounds=2, out=tmp_path / "run", on_round=seen.append)
+    losses = result.scores("loss")
+    assert {client for client, loss in losses.items() if loss == np.inf} == {0, 1, 2}
+    assert len(losses) == 10
+    summary = result.summary(metric="loss")
+    assert (summary["mean"], summary["worst"], summary["clients"]) == (np.inf, np.inf, 10)
+    assert summary["loss"] == result.summary()["loss"] == np.inf
+    assert {row["test"] for row in result.curves("loss")} == {np.inf}
+    assert {done.losses["test"] for done in seen} == {np.inf}
+    if main == "loss":
+        assert result.curves()[-1]["test"] == np.inf
+        assert fb.leaderboard({"a": result})[0]["mean"] == np.inf
+
+
+def test_a_loss_of_nan_in_an_older_record_is_endless_too(tmp_path: Path) -> None:
+    """Which has NULL for it, also beside labels."""
+    with closing(RunStore.create(tmp_path / "run.sqlite")) as store:
+        row = ClientMetric("test", "personal", 0, 1.0, 4.0, NAN, {"loss": None})
+        none = ClientMetric("test", "personal", 1, 0.0, 0.0, NAN)
+        other = ClientMetric("test", "personal", 2, 1.0, 4.0, 0.5)
+        store.record_round(RoundRecord(1, 1.0, 3, [row, none, other]))
+        assert store.scores(1, "test", "personal", "loss") == {0: np.inf, 2: 0.5}
+        assert curves_of(store, "loss") == [{"round": 1, "test": np.inf}]
+        store.record_round(RoundRecord(2, 1.0, 2, [row, none]))  # in which nobody's is recorded
+        assert store.scores(2, "test", "personal", "loss") == {}
+        assert curves_of(store, "loss")[1] == {"round": 2, "test": None}
 
 
 def test_a_label_of_nan_is_wrong_where_it_is_not_there() -> None:

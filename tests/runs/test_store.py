@@ -166,13 +166,16 @@ def test_numpy_numbers_are_stored_as_numbers(store):
     ]
 
 
-def test_a_loss_that_is_not_a_number_stays_so(store):
-    losses = [math.nan, math.inf, 0.1, 1e-320]
+def test_a_loss_that_is_not_a_number_is_endless_where_there_are_labels(store):
+    losses = [math.nan, math.nan, math.inf, 0.1, 1e-320]
     rows = [
-        ClientMetric("test", "shared", client, 0, 1, loss) for client, loss in enumerate(losses)
+        ClientMetric("test", "shared", client, 0, client and 1, loss)
+        for client, loss in enumerate(losses)
     ]
-    store.record_round(RoundRecord(1, 1.0, 4, rows))
-    assert str([row["loss"] for row in store.metrics("test", "shared")]) == str(losses)
+    store.record_round(RoundRecord(1, 1.0, 5, rows))
+    assert str([row["loss"] for row in store.metrics("test", "shared")]) == str(
+        [math.nan, math.inf, *losses[2:]]
+    )
 
 
 def test_a_summary_by_hand(store):

@@ -210,7 +210,10 @@ BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (("digits-fedavg",), {}, "'digits-fedavg' is a string, not a method"),
     ((fb.FedAvg(nn.Linear(6, 3)), DATA), {"rounds": 1}, "the net of FedAvg is a Linear"),  # type: ignore[arg-type]
     ((FIRST, DATA), {"rounds": 0}, "rounds: 0 is below 1"),
-    ((FIRST, DATA), {"rounds": 1, "sed": 1}, "sed: there is no such field"),
+    ((FIRST, DATA), {"rounds": 1, "sed": 1}, "sed: there is no such setting"),
+    ((FIRST, DATA), {"rounds": 1, "task": {"label_smoothing": 0.5}}, "task is no setting of a run"),
+    ((FIRST, DATA), {"rounds": 1, "net": {"name": "nonsense"}}, "net is no setting of a run"),
+    ((FIRST, DATA), {"rounds": 1, "method": "fedper"}, "method is no setting of a run"),
     ((FIRST, DATA), {"rounds": 1, "cohort": 9}, "9 clients a round, but there are 4"),
     (
         (FIRST, DATA),
@@ -244,6 +247,33 @@ def test_a_wrong_call_gets_one_clear_error(
         fb.run(*given, **settings, out=tmp_path / "r")
     assert words in error.value.message and error.value.fix
     assert not (tmp_path / "r").exists()
+
+
+def test_every_setting_that_a_run_knows_is_told_to_whom_misspells_one() -> None:
+    with pytest.raises(UserError) as error:
+        fb.run(FIRST, DATA, rounds=1, samplr=None)  # type: ignore[call-arg]
+    assert 'did you mean "sampler"' in error.value.fix and "unseen" in error.value.fix
+    assert "task" not in error.value.fix and "net" not in error.value.fix.split(", ")
+
+
+def test_a_comparison_refuses_what_it_would_only_record(tmp_path: Path) -> None:
+    for more in ({"task": {"metrics": ["f1_macro"]}}, {"net": "mlp"}, {"groups": {"b": [1]}}):
+        with pytest.raises(UserError, match=f"{next(iter(more))} is no setting of a run"):
+            fb.compare([FIRST], DATA, rounds=1, seeds=1, out=tmp_path / "c", **more)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    result = fb.run(
+        FIRST,
+        DATA,
+        rounds=np.int64(2),  # type: ignore[arg-type]
+        out=tmp_path / "r",
+        seed=np.int32(3),  # type: ignore[typeddict-item]
+        cohort=np.float32(0.5),  # type: ignore[typeddict-item]
+        evaluation={"every": np.int64(2)},
+    )
+    assert (result.config.seed, result.rounds, result.config.cohort.size) == (3, 2, 0.5)
+    assert fb.resume(tmp_path / "r", FIRST, DATA, rounds=np.int64(3)).rounds == 3  # type: ignore[arg-type]
 
 
 def test_a_run_of_a_notebook_says_where_to_go_on(

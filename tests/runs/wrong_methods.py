@@ -196,6 +196,12 @@ WRONG = {
         FINISH + "    return {**blocks, 'body': blocks['body'] + 1}", "finish", "TypeError"
     ),
     # writes, wants, reads
+    "a weight above the labels of a client": Wrong(
+        WRITES + "    return {'body': 2 * client.size}", "writes", "a client with"
+    ),
+    "a weight below 0": Wrong(
+        WRITES + "    return {'body': -client.size}", "writes", "weight of -"
+    ),
     "writes a number": Wrong(WRITES + "    return 1.0", "writes", "a float"),
     "writes a dictionary of numbers": Wrong(
         WRITES + "    return {'body': 1.0}", "writes", "a float"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedblocks.cli.code import CodeFiles, read_code
+from fedblocks.cli.code import CodeFiles, read_code, with_ingredients
 from fedblocks.cli.help import Command
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 from fedblocks.core.errors import count_of
@@ -68,8 +68,8 @@ def preview(
         from fedblocks.data.targets import describe_targets
         from fedblocks.runs.federations import federation_of
 
-        read_code(code)
-        federation = federation_of(read_config(config, changes or []))
+        own = read_code(code)
+        federation = federation_of(with_ingredients(read_config(config, changes or []), own))
         rows = [{"name": row.pop("client"), **row} for row in federation.preview(most)]
         if as_json:
             about = {
@@ -107,8 +107,8 @@ def save(
         from fedblocks.config.presets import read_config
         from fedblocks.runs.federations import federation_of
 
-        read_code(code)
-        federation = federation_of(read_config(config, changes or []))
+        own = read_code(code)
+        federation = federation_of(with_ingredients(read_config(config, changes or []), own))
         federation.save(out)
         data_hash = federation.hash()
         if as_json:

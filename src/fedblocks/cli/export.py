@@ -35,6 +35,9 @@ def export(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Model file; default: client-CLIENT.FORMAT."),
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="Of the round that did best on validation data.")
+    ] = False,
     force: Force = False,
     code: CodeFiles = None,
     as_json: AsJson = False,
@@ -53,7 +56,16 @@ def export(
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
         with plain_warnings():
-            path = export_model(folder, client, format_of(format), out, method, data, force=force)
+            path = export_model(
+                folder,
+                client,
+                format_of(format),
+                out,
+                method,
+                data,
+                force=force,
+                which="best" if best else "last",
+            )
         card = read_card(path) or read(path, trust=True).card
         size = path.stat().st_size
         if as_json:
@@ -66,6 +78,8 @@ def export(
             numbers += f" (reduced from {card.numbers_before:,} in the client's blocks)"
         say(f"{path}: {card.method}, client {card.client_text}, {numbers}, {size:,} bytes")
         say(f"{path}.md: its model card")
+        if best:
+            say(f"the model is that of round {card.round}, the best by validation")
         if max(card.round, run.rounds) < run.config.rounds:
             say(
                 f"the run is not finished: the model is that of round {card.round} of "

@@ -73,6 +73,16 @@ def shared_tensors(module: nn.Module) -> list[list[str]]:
     return [several for several in names.values() if len(several) > 1]
 
 
+def owners_of(module: nn.Module) -> dict[str, set[str]]:
+    """The layers that have each parameter: several, where they share it under its first name."""
+    first: dict[int, str] = {}
+    owners: dict[str, set[str]] = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(value), name)
+        owners.setdefault(known, set()).add(name.rpartition(".")[0])
+    return owners
+
+
 def is_under(name: str, paths: Iterable[str]) -> bool:
     """Whether a tensor is one of these, or of a module that is."""
     return any(not path or name == path or name.startswith(f"{path}.") for path in paths)

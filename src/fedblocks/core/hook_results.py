@@ -83,6 +83,16 @@ def check_weights(where: str, weights: Any, layout: Mapping[str, Block]) -> None
             raise UserError(f"{message}, which has {block.size} slots", _WEIGHTS)
 
 
+def check_modest(where: str, weights: Mapping[str, Tensor], most: float) -> None:
+    """Refuse weights that the server would not take: below 0, or above the labels of the client."""
+    for name, value in weights.items():
+        low, high = float(value.min()), float(value.max())
+        if low < 0 or high > most:
+            message = f'{where} asks for a weight of {low if low < 0 else high:g} for "{name}"'
+            allowed = f"and a client with {most:g} labels may have 0 to {most:g}"
+            raise UserError(f"{message}, {allowed}", _WEIGHTS)
+
+
 def check_reads(
     where: str, reads: Any, layout: Mapping[str, Block], slots: Blocks, clients: int
 ) -> None:

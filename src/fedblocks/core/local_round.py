@@ -182,7 +182,7 @@ def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: St
         return [torch.zeros_like(p) for _, _, p in trained_tensors(update, blocks)]
     grads = loss_gradients(place, stretch, batch, step)
     return [
-        torch.zeros_like(p) if g is None else g
+        torch.zeros_like(p) if g is None else g.to_dense() if g.is_sparse else g
         for (_, _, p), g in zip(trained_tensors(update, blocks), grads, strict=True)
     ]
 

@@ -245,6 +245,13 @@ def perplexity(log_losses: Tensor, y: Tensor) -> float:
     return math.exp(min(float(log_losses.mean()), 700.0)) if len(y) else UNDEFINED
 
 
+def mean_loss(loss: float, labels: float) -> float:
+    """Of a label. A loss that is no number is endless: its client is not left out of a mean."""
+    if not labels:
+        return UNDEFINED
+    return math.inf if math.isnan(loss) else loss / labels
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
@@ -254,7 +261,7 @@ METRICS: dict[str, Metric | CountMetric] = {
     metric.name: metric
     for metric in (
         CountMetric("accuracy", lambda right, labels, _: _ratio(right, labels), "higher"),
-        CountMetric("loss", lambda _, labels, loss: _ratio(loss, labels), "lower"),
+        CountMetric("loss", lambda _, labels, loss: mean_loss(loss, labels), "lower"),
         Metric("f1_macro", f1_macro, keep=keep_choice),
         Metric("f1_micro", f1_micro, keep=keep_choice),
         Metric("auroc", auroc),

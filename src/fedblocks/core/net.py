@@ -21,9 +21,8 @@ from fedblocks.core.cuts import (
     last_layer,
     linear_layers,
 )
-from fedblocks.core.errors import NetError
 from fedblocks.core.fields import Fields, columns_of, fields_of, make_with_fields
-from fedblocks.core.net_tensors import check_all_there
+from fedblocks.core.net_tensors import check_all_there, check_constants, check_tensor_names
 from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
@@ -39,6 +38,7 @@ from fedblocks.core.outside_modules import (
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import LayerChain, Piece
 from fedblocks.core.template import Template
+from fedblocks.core.top_layers import order_of_layers
 from fedblocks.layers.foreign_masks import keep_masks_whole
 from fedblocks.layers.guard import Guard, needs_guard
 from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, statistics_of, switch
@@ -56,9 +56,7 @@ class Net:
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
     ) -> None:
-        self.make = make
-        self.dtype = dtype
-        self.output = output
+        self.make, self.dtype, self.output = make, dtype, output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = self.adapters_are = ""  # of what nobody trains: tensors, and the rest
         self._templates: dict[torch.device, Template] = {}
@@ -142,8 +140,8 @@ class Net:
         return take_logits(result, self.output)
 
     def piece(self, names: Iterable[str]) -> Piece:
-        """Some of the tensors, in the net's own order."""
-        wanted = set(names)
+        """Some of the tensors by their names, in the net's own order; `pieces` has named cuts."""
+        wanted = check_tensor_names(self, names)
         return Piece(self, [n for n in self.names if n in wanted])
 
     @cached_property
@@ -162,10 +160,15 @@ class Net:
             return self.named_head
         return (self.layers_in_use or [last_layer(self.template)])[-1]
 
+    @cached_property
+    def order(self) -> list[str]:
+        """The layers with parameters, the one that is used last at the end."""
+        return order_of_layers(self)
+
     @property
     def is_cut(self) -> bool:
-        """Whether anything has asked for the body or the head."""
-        return "head" in vars(self) or "body" in vars(self)
+        """Whether anything has asked for the body, the head, or layers counted from the output."""
+        return any(asked in vars(self) for asked in ("head", "body", "order"))
 
     @cached_property
     def head(self) -> Piece:
@@ -192,7 +195,9 @@ class Net:
     @cached_property
     def layers(self) -> dict[str, Piece]:
         """The linear layers that train (dense, convolution, ..., recurrent), each with its bias."""
-        return {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
+        pieces = {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
+        # one whose tensors are all those of a layer before it is that layer once more
+        return {path: piece for path, piece in pieces.items() if piece.names}
 
     @cached_property
     def rest(self) -> Piece:
@@ -249,11 +254,7 @@ class Net:
 
     def set_constants(self, values: Params) -> None:
         """Put those of a stored run in their place."""
-        wanted = {name: value.shape for name, value in self.constants.items()}
-        if wanted != {name: value.shape for name, value in values.items()}:
-            known = f"{', '.join(values) or 'none'}, not {', '.join(wanted) or 'none'}"
-            message = f"the stored constants are those of another net: {known}"
-            raise NetError(message, "use the code of the run")
+        check_constants(self.constants, values)
         for name, value in self.constants.items():
             value.copy_(values[name])
         for device in list(self._templates):

@@ -38,6 +38,25 @@ def check_all_there(net: Net, params: Params, head: bool = True) -> None:
         raise WrongTensors(message, fix, missing)
 
 
+def check_tensor_names(net: Net, names: Iterable[str]) -> set[str]:
+    """Names of tensors of a net; a text is one name, and perhaps that of a cut."""
+    wanted = {names} if isinstance(names, str) else set(names)
+    unknown = next((name for name in wanted if name not in net.all_names), None)
+    if unknown is None:
+        return wanted
+    is_cut = unknown in net.pieces
+    fix = f'write net.pieces["{unknown}"]' if is_cut else nearest(unknown, net.names)
+    raise NetError(f'the net has no tensor "{unknown}"', fix)
+
+
+def check_constants(own: Params, stored: Params) -> None:
+    """Refuse the constants of another net."""
+    if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in stored.items()}:
+        known = f"{', '.join(stored) or 'none'}, not {', '.join(own) or 'none'}"
+        message = f"the stored constants are those of another net: {known}"
+        raise NetError(message, "use the code of the run")
+
+
 def refuse_unknown(params: Mapping[str, Any], known: Iterable[str]) -> NoReturn:
     """A net was called with something that is not its own."""
     known = list(known)

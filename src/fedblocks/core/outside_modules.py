@@ -60,6 +60,12 @@ def _check_tensors(module: nn.Module) -> None:
             "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made "
             "at the start",
         )
+    sparse = next((name for name, tensor in tensors if tensor.layout != torch.strided), None)
+    if sparse is not None:
+        raise NetError(
+            f'the tensor "{sparse}" of the module is sparse, and engines could not copy it',
+            f"register a dense one: {sparse.rpartition('.')[2]}.to_dense()",
+        )
     hooked = [name for name, tensor in module.named_parameters() if tensor._backward_hooks]
     if hooked:
         raise NetError(

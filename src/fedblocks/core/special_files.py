@@ -26,6 +26,15 @@ def special_kind(path: str | Path) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "")
 
 
+def missing_file(path: str | Path) -> DataError:
+    """The error for a path at which nothing is."""
+    fix = "check the path"
+    if not Path(path).is_absolute():
+        here = f"{fix}: it is looked for from the current folder, {Path.cwd()}"
+        fix = f"{here}. Go to the folder that it starts from, or write the whole path"
+    return DataError(f"{path} does not exist", fix)
+
+
 def refuse_special(path: str | Path) -> None:
     """Refuse to open what is neither a file nor a folder, and a folder that holds such a thing."""
     inside = Path(path).rglob("*") if Path(path).is_dir() else ()

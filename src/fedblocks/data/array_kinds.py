@@ -29,6 +29,9 @@ def _refuse_odd_tensor(tensor: Tensor, name: str) -> None:
         raise DataError(f"{name} is a sparse tensor", f"give {name}.to_dense()")
     if tensor.is_quantized:
         raise DataError(f"{name} is a quantized tensor", f"give {name}.dequantize()")
+    if tensor.is_complex():
+        fix = f"give torch.view_as_real({name}), or its absolute values"
+        raise DataError(f"{name} is a tensor of complex numbers", fix)
     if tensor.is_meta:
         raise DataError(f"{name} is on the device meta, and holds no numbers", "give its numbers")
 
@@ -44,6 +47,14 @@ def as_array(values: Any, name: str) -> npt.NDArray[Any]:
     if array.dtype == object and any(_is_sequence(one) for one in array.flat):
         raise _unequal(f"{name} is an array of objects that are sequences{_two_lengths(values)}")
     return array
+
+
+def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    """The numbers of a tensor; kinds of few bits, which numpy does not know, as float32."""
+    plain = tensor.detach().cpu()
+    known = (torch.float16, torch.float32, torch.float64)
+    is_narrow = plain.is_floating_point() and plain.dtype not in known
+    return (plain.float() if is_narrow else plain).numpy()
 
 
 def refuse_wide(array: npt.NDArray[Any], name: str) -> None:

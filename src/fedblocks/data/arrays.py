@@ -19,6 +19,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import as_array, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
+from fedblocks.data.spellings import refuse_two_spellings
 
 Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
@@ -115,7 +116,9 @@ def warn_of_lost_digits(x: Any) -> None:
     """Say which column of float64 inputs has differences that float32 cannot hold, such as times
     in seconds since 1970; some rows are looked at.
     """
-    values = x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+    if isinstance(x, Tensor):
+        x = x.detach().cpu().numpy() if x.dtype == torch.float64 else None
+    values = x
     if getattr(values, "dtype", None) != np.float64 or not values.size:
         return
     few = np.asarray(values[: max(2, _LOOKED_AT * len(values) // values.size)])
@@ -126,10 +129,12 @@ def warn_of_lost_digits(x: Any) -> None:
     lost = (error > _MOST_LOST * spread) & (spread > _ROUNDING * size)
     if lost.any():
         column = int(lost.argmax())
+        is_far = abs(float(few[:, column].mean())) > spread[column]
+        advice = "subtract the mean before" if is_far else "scale the column before"
         warnings.warn(
             f"column {column} of x has values around {few[0, column]:.10g} with a standard "
             f"deviation of {spread[column]:.3g}, which float32 rounds by up to "
-            f"{error[column]:.3g}: subtract the mean before",
+            f"{error[column]:.3g}: {advice}",
             stacklevel=2,
         )
 
@@ -144,6 +149,7 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     if not (task.of_classes and _is_words(y, array)):
         return y, []
     words, places = np.unique(array.astype(str), return_inverse=True)
+    refuse_two_spellings(words.tolist(), "label")
     return places.reshape(array.shape), words.tolist()
 
 
@@ -207,5 +213,6 @@ def from_numpy(array: npt.NDArray[Any], name: str = "x") -> Tensor:
         )
     refuse_wide(array, name)
     wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
+    wide = wide.astype(np.float64) if wide.dtype == np.longdouble else wide  # torch's widest
     native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
     return torch.from_numpy(native if native.flags.writeable else native.copy())

@@ -9,6 +9,7 @@ import torch
 
 from fedblocks.core.errors import DataError, count_of
 from fedblocks.data import streaming
+from fedblocks.data.duplicates import repeated_tests
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 from fedblocks.data.targets import (
@@ -203,7 +204,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"
-    return messages + ([both] if leaked else [])
+    return messages + [text for text in (both * bool(leaked), repeated_tests(federation)) if text]
 
 
 def _without_targets(federation: Federation) -> Mask:

@@ -27,6 +27,7 @@ from fedblocks.data.joining import (
     join_pools,
     name_pools,
 )
+from fedblocks.data.options import known_options
 from fedblocks.data.readers import Readers
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only
 from fedblocks.data.saved import hash_of, read_federation, write_federation
@@ -105,6 +106,7 @@ class Federation(Readers):
         return None if table is None else Fields.from_table(table)
 
     @classmethod
+    @known_options
     def from_arrays(
         cls,
         x: Inputs | FieldInputs,
@@ -142,6 +144,7 @@ class Federation(Readers):
         return federation.check(allow_empty)
 
     @classmethod
+    @known_options
     def from_parts(
         cls,
         clients: Sequence[Parts],
@@ -159,6 +162,7 @@ class Federation(Readers):
         return federation.check(allow_empty)
 
     @classmethod
+    @known_options
     def from_pools(
         cls,
         train: Pair,

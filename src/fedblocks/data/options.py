@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Annotated, Literal, ParamSpec, TypeVar
 
 from fedblocks.core import checks
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, AtMost, Below, Help, Positive
 from fedblocks.data.splits import Fractions
 
@@ -30,6 +31,20 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             raise DataError(error.message, error.fix) from error
 
     return on_data
+
+
+def known_options(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that refuses an option which it has not, and says which one was meant."""
+    known = [name for name in signature(function).parameters if name not in ("self", "cls")]
+
+    @wraps(function)
+    def careful(*args: P.args, **named: P.kwargs) -> T:
+        unknown = next((name for name in named if name not in known), None)
+        if unknown is not None:
+            raise DataError(f'there is no option "{unknown}"', nearest(unknown, known))
+        return function(*args, **named)
+
+    return careful
 
 
 Seed = Annotated[int, AtLeast(0), Help("of what is drawn at random")]

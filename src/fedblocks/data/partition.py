@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.array_kinds import refuse_wide
+from fedblocks.data.array_kinds import as_numpy, refuse_wide
 from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
 from fedblocks.data.storage import content_hash, read_npz, told_as_damage, verify, write_npz
-from fedblocks.data.summary import labels_held
+from fedblocks.data.summary import IGNORE, labels_held
 
 Labels = npt.ArrayLike | torch.Tensor
 
@@ -133,7 +133,7 @@ def names_from(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> S
 def as_labels(labels: Labels) -> Ints:
     """Labels as whole numbers in numpy, of any shape."""
     if isinstance(labels, torch.Tensor):
-        labels = labels.detach().cpu().numpy()
+        labels = as_numpy(labels)
     array = np.asarray(labels)
     if array.dtype == object and any(label is None for label in array.flat):
         what = "there are no labels: y is None" if labels is None else "a label is None"
@@ -149,6 +149,8 @@ def as_labels(labels: Labels) -> Ints:
         fix = (
             'number the classes 0, 1, 2, ...; for targets that are numbers, task=Task("regression")'
         )
+        if np.isnan(odd):
+            fix = f"give {IGNORE} for a class that is not known; {fix}"
         raise DataError(f"labels are not whole numbers: one is {odd}", fix)
     return array.astype(np.int64, copy=False)
 

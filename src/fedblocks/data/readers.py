@@ -16,6 +16,7 @@ from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import same_length
+from fedblocks.data.spellings import Ids
 from fedblocks.data.storage import read_columns
 from fedblocks.data.target_columns import as_label
 from fedblocks.data.torch_data import MapDataset, stack_dataset
@@ -67,6 +68,8 @@ class Readers:
         user: str | None = "user",
         columns: str | Sequence[str] = (),
         partition: How | None = None,
+        *,
+        ids: Ids = "numbers",
         **options: Any,
     ) -> Self:
         """A table with a line of column names; by user id unless a partition is given; options as
@@ -75,12 +78,13 @@ class Readers:
         `user` names the column of user ids; None: there is none, and a partition is needed.
         `columns` are the numbers that inputs are made of, by default all others. Labels that are
         words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
-        Of other tasks `label` may name several columns: a list, or one text with commas.
+        Of other tasks `label` may name several columns: a list, or one text with commas. User ids
+        that are all whole numbers are sorted by size; `ids="words"` sorts them by the alphabet.
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = as_task(options.get("task", CLASSIFICATION))
-        pool = csv_table(str(path), as_label(label), user or "", _named(columns), task)
+        pool = csv_table(str(path), as_label(label), user or "", _named(columns), task, ids)
         return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod

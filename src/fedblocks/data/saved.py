@@ -6,9 +6,11 @@ import hashlib
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblocks.core.errors import DataError
@@ -31,20 +33,29 @@ def hash_of(federation: Federation) -> str:
     return add_content(digest, {"classes": classes, **_rows(federation)}).hexdigest()
 
 
-# inputs -> their labels, how often both were written to, the digest of both. Partitions of one
-# data set share them, and a large one takes a second.
+# inputs -> their labels, what both were known by, the digest of both. Partitions of one data set
+# share them, and a large one takes a second.
 _pools: Any = WeakTensorKeyDictionary()
 
 
 def _pool_digest(federation: Federation) -> Digest:
     x, y = federation.x, federation.y
-    versions = x._version, y._version
+    marks = _mark(x, federation.streamed), _mark(y)
     labels, before, known = _pools.get(x, (lambda: None, None, None))
-    if labels() is not y or before != versions:
+    if labels() is not y or before != marks:
         known = add_content(hashlib.sha256(), _pool(federation))
-        _pools[x] = weakref.ref(y), versions, known
+        _pools[x] = weakref.ref(y), marks, known
     digest: Digest = known
     return digest
+
+
+def _mark(tensor: Tensor, in_file: bool = False) -> int:
+    """What is another number once a tensor was written to: a checksum, for its memory may be an
+    array's, to which people write without torch. A file, or a GPU, is too slow to be read for it.
+    """
+    if in_file or tensor.device.type != "cpu":
+        return tensor._version
+    return crc32(np.ascontiguousarray(tensor.detach().numpy()).view(np.uint8).data)
 
 
 def write_federation(federation: Federation, path: str | Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError, UserError
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.special_files import missing_file, refuse_special
 
 FORMAT = 1
 LARGE = 2**30  # bytes of arrays that any file may hold
@@ -66,7 +66,7 @@ def read_arrays(path: str | Path) -> Arrays:
                 raise ValueError("one array, not an npz")
             return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist", "check the path") from error
+        raise missing_file(path) from error
     except UserError:
         raise
     except Exception as error:  # whatever a broken archive leads to

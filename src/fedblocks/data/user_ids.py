@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from fedblocks.core.errors import DataError, a_kind
+from fedblocks.data.array_kinds import as_numpy
 from fedblocks.data.masked import refuse_masked
 
 
@@ -16,7 +18,7 @@ def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
     fix = "give one number or string per row"
     refuse_masked(users, "users")
     _refuse_mixture(users, fix)
-    ids = np.asarray(users)
+    ids = as_numpy(users) if isinstance(users, Tensor) else np.asarray(users)
     if not ids.size:
         raise DataError("there are no rows", "give at least one row, and a user id for each")
     if ids.ndim != 1:

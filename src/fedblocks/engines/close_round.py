@@ -61,7 +61,12 @@ class ClientResults:
         """[clients]: the largest weight that each may ask for, which is one for each of
         its labels.
         """
-        return (self.job.cohort.sizes * self.job.data.y.shape[1:].numel()).clamp(min=1)
+        return weight_limits(self.job)
+
+
+def weight_limits(job: Job) -> Tensor:
+    """[clients]: how many labels each has, at least 1."""
+    return (job.cohort.sizes * job.data.y.shape[1:].numel()).clamp(min=1)
 
 
 Results = Mapping[str, ClientResults]  # by group

@@ -102,7 +102,7 @@ class Need:
 
 
 def _mib(number: int) -> str:
-    return f"{number / 2**20:.1f} MiB"
+    return f"{number / 2**20:.1f} MiB" if number >= 2**20 else f"{number / 2**10:.1f} KiB"
 
 
 def measure_need(experiment: Experiment, group: str, parts: Sequence[str]) -> Need:

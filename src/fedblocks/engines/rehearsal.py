@@ -22,6 +22,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.hook_results import (
     check_all_blocks,
     check_like,
+    check_modest,
     check_no_more_blocks,
     check_numbers,
     check_outputs,
@@ -47,6 +48,7 @@ from fedblocks.core.state import State
 from fedblocks.core.training_batch import batch_of
 from fedblocks.core.trees import copy, map_leaves
 from fedblocks.core.uploads import uploads_of
+from fedblocks.engines.close_round import weight_limits
 from fedblocks.engines.job import COURSES, Job
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import one_client
@@ -132,6 +134,7 @@ class Rehearsal:
         self.steadiness.check_hook(method.finish, local, trained, start)
         weights = self._call(local, "writes", end)
         check_weights(self.where("writes"), weights, method.blocks())
+        check_modest(self.where("writes"), weights, float(weight_limits(job)[member]))
         self.steadiness.check_hook(method.writes, local, end)
         self._conclude(job, end, weights, wanted)
         for purpose in ("adapt", "join"):

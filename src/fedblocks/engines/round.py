@@ -20,6 +20,7 @@ from fedblocks.core.random import derive
 from fedblocks.core.server import Beginnings, Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.core.structure import check_structure
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
@@ -195,6 +196,7 @@ def _cohort_tensors(data: Federation, clients: Sequence[int]) -> CohortTensors:
     return torch.from_numpy(ids).to(device), sizes, tags
 
 
+@in_own_modes
 def run_round(
     experiment: Experiment,
     state: State,
@@ -245,6 +247,7 @@ class Evaluation:
             self.portraits.setdefault(name, {}).update(zip(ids, rows, strict=True))
 
 
+@in_own_modes
 def evaluate(
     experiment: Experiment,
     state: State,
@@ -270,9 +273,7 @@ def evaluate_parts(
     parts: Sequence[str],
     joining: bool = False,
 ) -> Evaluation:
-    """Evaluate on several parts of the data after one adaptation, with the portraits of
-    the clients' models.
-    """
+    """Evaluate on several parts of the data after one adaptation, with the models' portraits."""
     evaluation = Evaluation()
     for job in evaluation_jobs(experiment, state, clients, joining):
         with first_error():

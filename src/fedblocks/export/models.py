@@ -18,6 +18,7 @@ from fedblocks.config.model import ALL
 from fedblocks.core.client_names import client_number
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
@@ -28,6 +29,7 @@ from fedblocks.export.formats import Model, read, write
 from fedblocks.export.overwriting import refuse_overwriting
 from fedblocks.export.personal import Examples, Personal, personal
 from fedblocks.export.probes import answers_of
+from fedblocks.runs.newest import Which
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage import constants
@@ -38,6 +40,7 @@ TOLERANCE = 1e-5  # between logits, of the size of the largest where that is abo
 EXAMPLES = 256  # of the client's own, on which a file is compared
 
 
+@in_own_modes
 def export_model(
     run: str | Path | RunResult,
     client: int | str,
@@ -47,6 +50,7 @@ def export_model(
     data: Federation | None = None,
     *,
     force: bool = False,
+    which: Which = "last",
 ) -> Path:
     """Write a client's personal model, in its smallest form, and beside it a card; where the model
     was written.
@@ -54,18 +58,19 @@ def export_model(
     The client is a number, counted from 0, or a name. The file is read again and compared with the
     run's own model on inputs of the client; one that differs is not kept. A run that was started
     with a method and data needs the same again. A file that exists is replaced only with `force`.
+    `which="best"` takes the checkpoint that did best on validation data instead of the last.
     """
     run = run.folder if isinstance(run, RunResult) else run
     path = _place_for(out, client, format)
     of_run = [Path(run) / "checkpoints", Path(run) / constants.FILE]
     refuse_overwriting(path, of_run, force)
     refuse_overwriting(path.with_name(f"{path.name}.md"), of_run, force)
-    model = personal(run, client, method, data)
+    model = personal(run, client, method, data, which=which)
     folded = fold(model)
     code = read_entries(Path(run))
-    card = _card(
-        model, folded, format, _commands(Path(run), _client_text(model), format, path, code), code
-    )
+    commands = _commands(Path(run), _client_text(model), format, path, code)
+    commands[-1] += " --best" if which == "best" else ""
+    card = _card(model, folded, format, commands, code)
     x = model.examples(EXAMPLES).x
     draft = path.with_name(f".draft-{os.getpid()}-{path.name}")
     try:

@@ -18,6 +18,7 @@ from fedblocks.core.forward_errors import tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.state import State
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data import Federation
 from fedblocks.data.arrays import FieldInputs, Inputs
 from fedblocks.engines.round import Experiment, evaluation_jobs
@@ -25,7 +26,7 @@ from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.export.conversion import InputForm, is_bytes, refuse_bytes
 from fedblocks.export.one_net import merge
 from fedblocks.runs.build import prepare
-from fedblocks.runs.newest import newest_state
+from fedblocks.runs.newest import Which, stored_state
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, models_config_of
 from fedblocks.runs.sameness import check_same_code, check_same_federation, on_the_cpu
@@ -105,14 +106,17 @@ class Personal:
 
 
 @tell_forward_errors()
+@in_own_modes
 def personal(
     run: str | Path | RunResult,
     client: int | str,
     method: Methods | None = None,
     data: Federation | None = None,
+    *,
+    which: Which = "last",
 ) -> Personal:
-    """The model with which a client of a run is evaluated, as of the run's last checkpoint, on the
-    CPU.
+    """The model with which a client of a run is evaluated, as of the run's last checkpoint, or of
+    that which did best on validation data (`which="best"`), on the CPU.
 
     What a method does before an evaluation is done here too: fine-tuning, choosing a cluster,
     finding gates. The client is a number, counted from 0, or a name. A run that was
@@ -127,7 +131,7 @@ def personal(
         check_same_federation(folder, prepared)
         check_same_code(folder, prepared)
         number = client_number(client, prepared.experiment.data.names)
-        state = _last_state(folder)
+        state = _state_of(folder, which)
     unseen = number in prepared.unseen
     model = personal_of(
         prepared.experiment, state, number, prepared.unseen if unseen else prepared.clients, unseen
@@ -162,9 +166,9 @@ def personal_of(
     raise UserError(message, "name it in `clients`, too")
 
 
-def _last_state(folder: RunFolder) -> State:
+def _state_of(folder: RunFolder, which: Which) -> State:
     if not checkpoint.has_checkpoints(folder.checkpoints):
         raise UserError(
             f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
         )
-    return newest_state(folder.checkpoints)
+    return stored_state(folder, which)

@@ -17,6 +17,7 @@ from fedblocks.core.forward_errors import take_note, tell_forward_errors
 from fedblocks.core.method import Method
 from fedblocks.core.task import Task
 from fedblocks.core.task_kinds import KINDS
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 from fedblocks.export.inputs import read_inputs
@@ -53,6 +54,7 @@ class Predictions(NamedTuple):
         return [" ".join(names[label] for label in row) for row in some]
 
 
+@in_own_modes
 def predict(
     model: str | Path, inputs: str | Path, method: Method | None = None, *, trust: bool = False
 ) -> Predictions:

@@ -24,23 +24,33 @@ class Embedding(nn.Embedding):
     """An embedding whose padding row takes no gradient when mapped over clients, either."""
 
     def forward(self, input: Tensor) -> Tensor:
-        settings = (self.padding_idx, self.max_norm, self.norm_type)
-        flags = (self.scale_grad_by_freq, self.sparse)
-        rows = embed(input, self.weight, *settings, *flags)
+        settings = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        rows = embed(input, self.weight, *settings)
         if self.padding_idx is None or not current().mapped:
             return rows
         return torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
 
-def embed(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """`F.embedding`: whole numbers [...] -> rows of the weight [..., width]."""
+def embed(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """`F.embedding`: whole numbers [...] -> rows of the weight [..., width]. Its gradient is never
+    sparse, as which most operations cannot take it.
+    """
+    settings = (padding_idx, max_norm, norm_type, scale_grad_by_freq)
     if torch.compiler.is_exporting() or not (current().mapped or input.is_cuda):
-        return F.embedding(input, weight, *args, **kwargs)
+        return F.embedding(input, weight, *settings)
     is_outside = (input < 0) | (input >= len(weight))
     if _can_raise(input):
         far = torch.where(is_outside, torch.iinfo(input.dtype).min // 2, input)
-        return F.embedding(far, weight, *args, **kwargs)
-    rows = F.embedding(torch.where(is_outside, 0, input), weight, *args, **kwargs)
+        return F.embedding(far, weight, *settings)
+    rows = F.embedding(torch.where(is_outside, 0, input), weight, *settings)
     return torch.where(is_outside[..., None], torch.nan, rows)
 
 

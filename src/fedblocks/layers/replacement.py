@@ -170,7 +170,7 @@ def can_be_mapped(module: nn.Module) -> bool:
     if isinstance(module, nn.RNNBase):
         return isinstance(module, LayerByLayer)
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return module.max_norm is None and not (module.scale_grad_by_freq or module.sparse)
+        return module.max_norm is None and not module.scale_grad_by_freq
     if isinstance(module, nn.Softmax | nn.LogSoftmax | nn.Softmin | nn.GLU):
         return module.dim != 0  # over the examples of a batch
     return not isinstance(module, nn.CrossMapLRN2d | nn.LSTMCell)
@@ -192,6 +192,8 @@ def _convert(path: str, module: nn.Module) -> None:
         _check_own(path, module, _DROPOUTS)
         _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
     else:
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False  # the same gradient, as other operations can take it
         _become(module, _form_of(module))
 
 

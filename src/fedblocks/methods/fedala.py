@@ -16,6 +16,7 @@ from fedblocks.core.parts import Blocks, Filled, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.pieces import Piece
 from fedblocks.core.random import uniform
+from fedblocks.core.top_layers import linear_in_use, top_piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +52,12 @@ class FedALA(Method):
     ] = 0.8
 
     def conflicts(self) -> list[Conflict]:
-        layers = len(self.net.layers)
+        layers = len(linear_in_use(self.net))
         if self.top > layers:
             return [
                 Conflict(
                     "top",
-                    f"the net has {layers} linear layers",
+                    f"the net uses {layers} linear layers",
                     f"choose from 1 to {layers}" if layers else "use a net with a linear layer",
                     with_net=True,
                 )
@@ -74,9 +75,7 @@ class FedALA(Method):
     @property
     def mixed(self) -> Piece:
         """The top layers' parameters, with what stands between them."""
-        layer = list(self.net.layers.values())[-self.top]
-        names = self.net.names[self.net.names.index(layer.names[0]) :]
-        return self.net.piece(n for n in names if not is_statistic(n))
+        return top_piece(self.net, self.top)
 
     def phases(self) -> list[Phase]:
         train = Phase((self.step("local"),), self.epochs, begin=self.initialise)

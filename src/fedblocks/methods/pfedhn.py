@@ -93,7 +93,7 @@ class PFedHN(Method):
         """[clients, parameters] -> the net's tensors."""
         pieces = torch.split(rows, [math.prod(shape) for shape in self.shapes.values()], 1)
         return {
-            name: p.reshape(-1, *shape)
+            name: p.reshape(len(rows), *shape)
             for p, (name, shape) in zip(pieces, self.shapes.items(), strict=True)
         }
 

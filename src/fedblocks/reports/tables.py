@@ -9,6 +9,7 @@ from typing import Any
 from fedblocks.reports.compare import metric_of
 from fedblocks.reports.comparison_text import rank_of
 from fedblocks.runs.result import RunResult
+from fedblocks.runs.same_data import check_same_data
 from fedblocks.runs.storage.record import Part
 
 Row = dict[str, Any]
@@ -21,8 +22,10 @@ def leaderboard(
 
     `best_by_validation` is the mean in the round that does best on validation data;
     `below_reference` the share of clients that do worse than in the reference run; `seconds` leave
-    out compilation and warm-up, which `total_seconds` have.
+    out compilation and warm-up, which `total_seconds` have. Runs of one seed must have had the same
+    data.
     """
+    check_same_data([*runs.values()])
     against = runs[reference] if reference is not None else None
     rows = [_row(name, result, against, part) for name, result in runs.items()]
     sign = metric_of({name: {0: result} for name, result in runs.items()}).sign

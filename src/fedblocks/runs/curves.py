@@ -8,9 +8,11 @@ from typing import Any
 
 from fedblocks.runs.storage.store import RunStore
 
+# as `read_losses` says: where others have a loss, NULL is endless, as 9e999 is here
+MEAN_LOSS = "CASE COUNT(loss) WHEN 0 THEN NULL ELSE AVG(COALESCE(loss, 9e999)) END"
 LOSSES = (
-    "SELECT round, part, view, AVG(loss) AS mean FROM client_metrics WHERE examples > 0 "
-    "GROUP BY round, part, view ORDER BY round, part, view"
+    f"SELECT round, part, view, {MEAN_LOSS} AS mean FROM client_metrics "
+    "WHERE examples > 0 GROUP BY round, part, view ORDER BY round, part, view"
 )
 
 

@@ -19,6 +19,7 @@ from fedblocks.core.state import State
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine
 from fedblocks.runs.build import Prepared
+from fedblocks.runs.changed_data import note_changed_data
 from fedblocks.runs.clients import clients_text
 from fedblocks.runs.evaluations import OnEvaluation, tell_of_evaluation
 from fedblocks.runs.patience import patience_of
@@ -154,7 +155,7 @@ def _rounds(
     prepared = [lane.prepared for lane in lanes]
     together = Lanes([own.experiment for own in prepared])
     stored = time.monotonic()
-    _end_whole(lanes)
+    _end_whole(lanes, tell)
     while not any(lane.has_ended for lane in lanes):
         engine, ends = play(together, prepared, [lane.state for lane in lanes], engine)
         for lane, end in zip(lanes, ends, strict=True):
@@ -170,13 +171,14 @@ def _rounds(
         _tell_of_round([record for _, record in ends], lanes, on_round, tell)
         if stopping:
             raise KeyboardInterrupt
-        _end_whole(lanes)
+        _end_whole(lanes, tell)
     return engine
 
 
-def _end_whole(lanes: Sequence[Lane]) -> None:
+def _end_whole(lanes: Sequence[Lane], tell: OnNote) -> None:
     for lane in lanes:
         if lane.is_whole and not lane.has_ended:
+            note_changed_data(lane.prepared.config, lane.folder, tell)
             lane.end("finished")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Unpack
 
 from fedblocks.config.code.ingredients import (
     Ingredients,
@@ -23,6 +23,7 @@ from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.samplers import Sampler
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
@@ -34,42 +35,13 @@ from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.refusals import tell_of_refusals
 from fedblocks.runs.result import RunResult
+from fedblocks.runs.settings import Settings, check_settings, plain_numbers, settings_table
 from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
-# settings that stand in a table of their own, and the field that a plain value is
-TABLES = {
-    "cohort": ("cohort", "size"),
-    "unseen": ("data", "unseen"),
-    "evaluation": ("evaluation", "every"),
-    "checkpoint": ("checkpoint", "every"),
-    "stopping": ("stopping", "patience"),
-}
 
 
-class Settings(TypedDict, total=False):
-    """What else a run may be told, with the defaults of a configuration;
-    docs/configuration.md explains each.
-    """
-
-    seed: int  # of initial models, cohorts and batches
-    cohort: int | float | Mapping[str, Any]  # clients a round: a number, or a share; {"size": 10}
-    sampler: Sampler  # chooses them: SizeSampler(), TraceSampler("trace.csv"), or a function
-    # {"every": 1, "parts": ["validation", "test"], "local": False}, or a number: "every"
-    evaluation: int | Mapping[str, Any]
-    checkpoint: int | Mapping[str, Any]  # {"every": 1, "keep": 2}, or a number: "every"
-    stopping: int | Mapping[str, Any]  # ends early: {"patience": 5}, or a number
-    engine: Literal["auto", "sequential", "vectorised", "processes"]
-    device: str  # "auto", "cpu", "cuda", or one GPU of several: "cuda:1"
-    threads: int
-    processes: int
-    memory: str  # such as "8GiB"
-    chunk: int  # clients trained at once
-    precision: Literal["float32", "tf32", "bf16"]
-    unseen: float  # share of clients that are never trained on
-    allow_degenerate: bool  # options that make a method another one
-
-
+@in_own_modes
 def run(
     what: Config | Methods,
     data: Federation | str | Path | None = None,
@@ -111,6 +83,7 @@ def run(
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
+@in_own_modes
 def resume(
     path: str | Path,
     method: Methods | None = None,
@@ -144,9 +117,10 @@ def resume(
     if method is not None:
         ingredients = Ingredients.of(_methods(method), _federation(data), sampler)
     tell = on_note or warn_of
+    more = plain_numbers(rounds)
 
     def go(listener: OnRound | None) -> RunResult:
-        return runs.resume(path, listener, tell, ingredients, on_evaluation, rounds=rounds)
+        return runs.resume(path, listener, tell, ingredients, on_evaluation, rounds=more)
 
     if not (track and is_first()):
         return tell_of_refusals(go(on_round), tell)
@@ -164,15 +138,15 @@ def config_of_objects(
         raise UserError(
             "say how many rounds to train", "write for example run(method, data, rounds=20)"
         )
+    check_settings(settings)
     check_groups(ingredients, groups)
     ingredients = ingredients.with_sampler(settings.get("sampler"))
     common = ingredients.method_of(ALL)
     table: Table = {
-        key: value
-        for key, value in settings.items()
-        if key not in (*TABLES, "sampler") and value is not None
+        "rounds": plain_numbers(rounds),
+        "data": ingredients.data_table(),
+        **_tables(common),
     }
-    table |= {"rounds": rounds, "data": ingredients.data_table(), **_tables(common)}
     if task := task_table(ingredients.data.task):
         table["task"] = task
     table["groups"] = {
@@ -182,11 +156,8 @@ def config_of_objects(
         }
         for name, members in groups.items()
     }
-    for key, (section, field) in TABLES.items():
-        value = settings.get(key)
-        if value is not None:
-            own = value if isinstance(value, Mapping) else {field: value}
-            table[section] = {**table.get(section, {}), **own}
+    for key, value in settings_table(settings).items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
     if ingredients.sampler is not None:
         cohort = table.get("cohort", {})
         table["cohort"] = {**cohort, "sampler": sampler_table(ingredients.sampler)}

@@ -34,19 +34,21 @@ class Refused(NamedTuple):
     in_last_round: int
     of_last_round: int
     reason: str  # of the latest
-    clients: tuple[int, ...] = ()  # whose they are
+    clients: tuple[int, ...] = ()  # whose they are, in all rounds
     unscored: tuple[int, ...] = ()  # clients whose evaluation failed
     unscored_reason: str = ""  # of the latest of them
     cause: str = ""  # the note that says which code made the server's blocks NaN
+    clients_of_last: tuple[int, ...] = ()  # whose those of the last round are
 
     @property
     def text(self) -> str:
         """One sentence; nothing if every update was used, and every client evaluated."""
         if self.in_last_round > 0:
             share = f"{self.in_last_round} of {self.of_last_round} updates of the last round"
+            clients = self.clients_of_last
         else:
-            share = f"{self.updates} of {self.of} updates"
-        whose = f"{_names(self.clients)}; " if self.clients else ""
+            share, clients = f"{self.updates} of {self.of} updates", self.clients
+        whose = f"{_names(clients)}; " if clients else ""
         refused = f"{share} were refused ({whose}the latest: {self.reason})"
         lost = f"{_names(self.unscored)} could not be evaluated ({self.unscored_reason})"
         parts = [refused] * (self.updates > 0) + [lost] * bool(self.unscored)
@@ -98,7 +100,7 @@ def read_refusals(store: RunStore) -> Refused:
     rounds = store.rows("SELECT round, clients FROM rounds ORDER BY round")
     first = store.rows(f"SELECT reason, detail {updates} ORDER BY round DESC, rowid LIMIT 1")
     last = rounds[-1] if rounds else {"round": 0, "clients": 0}
-    in_last = sum(row["round"] == last["round"] for row in rows)
+    in_last = tuple(sorted(row["client"] for row in rows if row["round"] == last["round"]))
     reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
     whose = tuple(sorted({row["client"] for row in rows}))
     asked = sum(row["clients"] for row in rounds)
@@ -108,7 +110,18 @@ def read_refusals(store: RunStore) -> Refused:
     causes = store.rows(f"SELECT text FROM notes WHERE text LIKE '%{GIVES_NAN}%' LIMIT 1")
     cause = causes[0]["text"] if causes else ""
     of_last = last["clients"]
-    return Refused(len(rows), asked, in_last, of_last, reason, whose, unscored, why, cause)
+    return Refused(
+        updates=len(rows),
+        of=asked,
+        in_last_round=len(in_last),
+        of_last_round=of_last,
+        reason=reason,
+        clients=whose,
+        unscored=unscored,
+        unscored_reason=why,
+        cause=cause,
+        clients_of_last=in_last,
+    )
 
 
 def notes_of_refusals(report: Report, after: State) -> list[Note]:

@@ -18,11 +18,12 @@ from fedblocks.runs.client_rows import client_rows
 from fedblocks.runs.clients import remarks_on_part
 from fedblocks.runs.curves import curves_of
 from fedblocks.runs.evaluated import EvaluatedRound, evaluated_round, evaluations_of, last_evaluated
-from fedblocks.runs.newest import newest_state
+from fedblocks.runs.newest import Which, newest_state, stored_state
 from fedblocks.runs.refusals import Refused, read_refusals
+from fedblocks.runs.same_data import check_reference
 from fedblocks.runs.scored import remark_on_scored, remarks_on_means, unscored_clients
 from fedblocks.runs.storage import code_record
-from fedblocks.runs.storage.config_record import refuse_edited
+from fedblocks.runs.storage.config_record import as_it_was_read, refuse_edited
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.going_on import refuse_lost_rounds
 from fedblocks.runs.storage.main_metric import MainMetric
@@ -55,11 +56,14 @@ class RunResult:
 
     __repr__ = describe_run
 
-    def state(self) -> State:
-        """Models and everything else that the run had learned at its last checkpoint,
-        on the CPU.
+    def state(self, which: Which = "last") -> State:
+        """Models and everything else that the run had learned at its last checkpoint, or at that
+        of the round which did best on validation data ("best"), on the CPU.
         """
-        return newest_state(self.folder / "checkpoints")
+        if which == "last":  # which needs no record
+            return newest_state(self.folder / "checkpoints")
+        with RunFolder.open(self.folder) as folder:
+            return stored_state(folder, which)
 
     def summary(
         self,
@@ -75,6 +79,8 @@ class RunResult:
         Printed, it shows every part and model of that evaluation, and says which clients and
         updates are not in it.
         """
+        if reference is not None:
+            check_reference(self, reference)
         with RunFolder.open(self.folder) as folder:
             asked = evaluated_round(folder.store, round, part, view)
             below = None if reference is None else _reference_of(reference, metric, part, view)
@@ -222,7 +228,7 @@ def stored_config(folder: RunFolder) -> Config:
     """The configuration that a run was started with, to be read; what it names need not
     be known here.
     """
-    return Config.stored(folder.config, _source(folder))
+    return Config.stored(as_it_was_read(folder.config), _source(folder))
 
 
 def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Config:
@@ -250,7 +256,7 @@ def _complete(folder: RunFolder, table: dict[str, Any], ingredients: Ingredients
                 fix,
             )
         code_record.require_names(config, folder.path)
-        return Config.of(table, _source(folder))
+        return Config.of(as_it_was_read(table), _source(folder))
     if ingredients is None:
         raise code_record.require_objects(folder.path)
     check_same(config, ingredients)

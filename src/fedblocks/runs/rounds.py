@@ -4,7 +4,6 @@ and a record.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.forward_errors import note_of
 from fedblocks.core.hooks import ask_sentences
+from fedblocks.core.metrics import mean_loss
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
@@ -237,7 +237,7 @@ def _metric(
     part: Part, view: str, client: int, counts: tuple[float, ...], task: Task
 ) -> ClientMetric:
     correct, labels, loss = counts[:3]
-    mean = loss / labels if labels else math.nan
+    mean = mean_loss(loss, labels)
     return ClientMetric(part, view, client, correct, labels, mean, extra_of(task, counts))
 
 

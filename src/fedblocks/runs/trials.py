@@ -15,8 +15,10 @@ from fedblocks.core.metrics import METRICS
 from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
 from fedblocks.core.task import Task
+from fedblocks.core.task_checks import loss_name
 from fedblocks.data import Federation
 from fedblocks.data.targets import has_known_targets, lost_digits, refuse_partly_known
+from fedblocks.engines.net_check.kept_state import changed_state, state_around
 from fedblocks.engines.scoring import score_outputs
 
 EXAMPLES = 8
@@ -39,9 +41,18 @@ def try_task(net: Net, federation: Federation) -> list[str]:
             "give targets: a row without any is allowed, but not all rows",
         )
     trial = _take_examples(net, federation)
+    loss = federation.task.loss
+    before = {} if isinstance(loss, str) else state_around(loss)
     _try_loss(federation.task, trial)
+    kept = "" if isinstance(loss, str) else changed_state(before, state_around(loss))
     refuse_partly_known(federation)
     notes = lost_digits(federation.y, net.dtype)
+    if kept:
+        notes.append(
+            f'the loss "{loss_name(loss)}" changes {kept} when it is called: what depends on it '
+            "is not as in plain PyTorch, for a run calls it more often, or repeats its steps "
+            "without it"
+        )
     return notes + _try_metrics(federation.task, trial) if trial.client else notes
 
 

@@ -11,6 +11,7 @@ import torch
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.structure import check_structure
+from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.rehearsal import rehearse
 from fedblocks.testing import (
     applicability,
@@ -166,6 +167,7 @@ def _check_blocks(example: Example) -> None:
         return
 
 
+@in_own_modes
 def run_check(invariant: Invariant, example: Example) -> Check:
     """The verdict on one invariant. An exception must be needed: one that excuses nothing fails."""
     problems = _find_problems(invariant, example)

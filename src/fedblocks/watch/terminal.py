@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedblocks.runs.curves import MEAN_LOSS
 from fedblocks.runs.result import RunResult, result_of
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.watch.places import Place
@@ -16,8 +17,8 @@ from fedblocks.watch.places import Place
 EVERY = 0.5  # seconds between two looks
 NOTES = 3  # that are shown
 LOSS = (
-    "SELECT AVG(loss) AS loss FROM client_metrics WHERE part = ? AND view = 'personal' AND "
-    "examples > 0 AND round = (SELECT MAX(round) FROM means)"
+    f"SELECT {MEAN_LOSS} AS loss FROM client_metrics WHERE part = ? AND "
+    "view = 'personal' AND examples > 0 AND round = (SELECT MAX(round) FROM means)"
 )
 
 

@@ -15,10 +15,11 @@ from fedblocks import data
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.sets.columns import Roles
-from fedblocks.data.sets.own import csv_table, number_labels
+from fedblocks.data.sets.own import csv_table
 from fedblocks.data.sets.realworld import numbers
 from fedblocks.data.sets.tff import COUNTS, vocabulary_for
 from fedblocks.data.sets.wisdm import ACTIVITIES, parse_record
+from fedblocks.data.spellings import number_labels
 
 NUMBERS = Task("regression")
 

@@ -184,6 +184,8 @@ def check_same(config: Config, ingredients: Ingredients) -> None:
     if lines:
         kind = DataError if lines[0].startswith("data") else UserError
         fix = "give the method and the data that the run was started with, or start a new run"
+        if kind is DataError and ingredients.data.about.get("name") == "csv":
+            fix += '; before 2026-11, user ids of a table were words: from_csv(..., ids="words")'
         raise kind("these are not what the run was started with: " + "; ".join(lines), fix)
 
 

@@ -15,7 +15,7 @@ from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets.own import number_labels
+from fedblocks.data.spellings import number_labels
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 from fedblocks.data.user_ids import user_ids
 

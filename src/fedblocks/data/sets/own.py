@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError, count_of, nearest
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
+from fedblocks.data.spellings import Ids, as_number, number_labels, user_fields
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -95,6 +95,10 @@ def csv_table(
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
     task: Task = CLASSIFICATION,
+    ids: Annotated[
+        Ids,
+        Help("user ids that are all whole numbers are sorted by size, or as words by the alphabet"),
+    ] = "numbers",
 ) -> DataPool:
     """Features [rows, columns] of a CSV file; words as labels are numbered in order of
     the alphabet. Numbers and several labels stand in columns of their own: a list of names, or
@@ -123,7 +127,7 @@ def csv_table(
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
             raise DataError(message, "fill it, or remove the line")
-    users = np.array([line[at[user]] for line in lines]) if user in names else None
+    users = user_fields([line[at[user]] for line in lines], ids) if user in names else None
     if task.of_classes:
         labels, classes = number_labels([line[at[targets[0]]] for line in lines])
         y, count = torch.from_numpy(labels), len(classes) or int(labels.max()) + 1
@@ -166,7 +170,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             first, *lines = [line for line in csv.reader(file) if line] or [[]]
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist", "check the path") from error
+        raise missing_file(path) from error
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"
@@ -205,7 +209,7 @@ def number(field: str, column: str, path: str, row: int) -> float:
         message = f'there is no value in column "{column}", line {row} of {path}'
         raise DataError(message, "fill it, remove the line, or leave the column out with `columns`")
     try:
-        value = float(field)
+        value = as_number(field)
     except ValueError as error:
         message = f'"{field}" in column "{column}", line {row} of {path}, is not a number'
         raise DataError(
@@ -215,50 +219,6 @@ def number(field: str, column: str, path: str, row: int) -> float:
         message = f'"{field}" in column "{column}", line {row} of {path}, is too large'
         raise DataError(message, f"features are below {LARGEST:.1e}: scale the column")
     return value
-
-
-MOST_DIGITS = 6  # of the number of a class
-
-
-def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Labels as they are if they are whole numbers, else their place among the words,
-    and the words.
-    """
-    if all(field.strip().isdecimal() for field in fields):
-        longest = max(fields, key=lambda field: len(field.strip().lstrip("0")))
-        if len(longest.strip().lstrip("0")) > MOST_DIGITS:
-            raise DataError(
-                f'the label "{longest.strip()[:40]}" is too large for the number of a class',
-                "number the classes 0, 1, 2, ..., or write them as words",
-            )
-        _refuse_two_spellings(fields)
-        return np.array([int(field) for field in fields], np.int64), []
-    if fraction := _first_fraction(fields):
-        raise DataError(
-            f'the label "{fraction}" is a number with a fraction, and no class',
-            'for numbers say Task("regression"); write classes as words or as 0, 1, 2, ...',
-        )
-    words, places = np.unique(np.array(fields), return_inverse=True)
-    return places.astype(np.int64), words.tolist()
-
-
-def _refuse_two_spellings(fields: Sequence[str]) -> None:
-    """Refuse labels such as "01" and "1", which would become one class."""
-    spellings: dict[int, str] = {}
-    for text in {field.strip(): None for field in fields}:
-        other = spellings.setdefault(int(text), text)
-        if other != text:
-            message = f'the labels "{other}" and "{text}" are one number, written in two ways'
-            raise DataError(message, "write it in one way; write classes that differ as words")
-
-
-def _first_fraction(fields: Sequence[str]) -> str | None:
-    """The first label that is no whole number, where all are numbers."""
-    try:
-        numbers = [float(field) for field in fields]
-    except ValueError:
-        return None
-    return next((text for text, value in zip(fields, numbers) if value % 1), None)
 
 
 SETS = {

@@ -42,7 +42,7 @@ def text_table(
             raise DataError(f'{path} has no column "{column}"', nearest(column, names))
     texts: dict[str, list[str]] = {}
     for line in lines:
-        texts.setdefault(line[names.index(user)], []).append(line[names.index(text)])
+        texts.setdefault(line[names.index(user)].strip(), []).append(line[names.index(text)])
     pool = text_pool(texts, unit, least, (words, buckets), steps, split)
     return replace(pool, about={**pool.about, "name": "texts", "path": path})
 

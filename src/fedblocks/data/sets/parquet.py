@@ -11,7 +11,7 @@ import numpy as np
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
 from fedblocks.core.requirements import require_packages
-from fedblocks.core.special_files import refuse_special
+from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
@@ -77,7 +77,7 @@ def as_column(values: Any) -> Column:
 def _open(path: str) -> Any:
     require_packages("a parquet file", "parquet", "pyarrow")
     if not Path(path).exists():
-        raise DataError(f"{path} does not exist", "check the path")
+        raise missing_file(path)
     refuse_special(path)
     try:
         return import_module("pyarrow.dataset").dataset(path, format="parquet")

@@ -5,19 +5,36 @@ and compares.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.forward_errors import IN_RANGE, range_seen
 from fedblocks.core.net import Net
-from fedblocks.core.outside_modules import seeded
 from fedblocks.core.own_code import line_of
-from fedblocks.engines.net_check.company import DEPENDS, mixes_examples
-from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
+from fedblocks.core.torch_modes import in_own_modes
+from fedblocks.engines.net_check.company import inputs_like, mixes_examples
+from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
+from fedblocks.engines.net_check.passes import (
+    computes_anew,
+    keeps_outside,
+    left_behind,
+    writes_to_inputs,
+)
+from fedblocks.engines.net_check.properties import (
+    INPUTS_KEPT,
+    NOTHING_LEFT,
+    ONCE,
+    PROPERTIES,
+    SEEDED,
+    Found,
+    first_line,
+    is_over_batch,
+    unlike_starts,
+)
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
 from fedblocks.engines.net_check.seeding import (
     IGNORES_SEED,
@@ -25,20 +42,18 @@ from fedblocks.engines.net_check.seeding import (
     require_new_modules,
     require_numbers,
 )
-from fedblocks.engines.net_check.trial import BATCH, NetTrial, examples_for
-from fedblocks.engines.steadiness import other_companies
+from fedblocks.engines.net_check.swallowed import swallows_errors
+from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
-from fedblocks.layers.replacement import BatchNorm
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
-SEEDED = "the start depends on the seed alone"
 EXAMPLES = 21  # as many as the three clients have
-Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
 # by the net's code: the same net is made anew for every run
 _reports: dict[Hashable, NetReport] = {}
 
 
+@in_own_modes
 def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> NetReport:
     """Whether a net trains here as its module does in plain PyTorch, by running both on a few
     examples.
@@ -64,28 +79,74 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     from it. Nets made of torch's layers and ours alone need no check but that of their start and of
     layers over the batch.
     """
-    name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
         require_numbers(net)
         require_new_modules(net)
         _require_seeded(net)
         return _keep_from_stacks(net, _mixes(net, data), mapped)
-    if net.size() > MOST:
-        require_merging(net, data)
-        why = f"it has more than {MOST:,} parameters"
-        return f"the net {name} was not checked against plain PyTorch: {why}"
     require_numbers(net)
     require_new_modules(net)
+    check = _check_passes if net.size() > MOST else _check_all
+    texts = (check(net, data, mapped), _outside(net, data))
+    return "; ".join(text for text in texts if text)
+
+
+def _check_all(net: Net, data: Tensor, mapped: bool) -> str:
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
+        name = type(net.template).__name__
         return f"the net {name} could not be checked against plain PyTorch: {report.unclear}"
     return _keep_from_stacks(net, report.why_not("vectorised"), mapped)
 
 
+def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
+    """Of a large net: what a few forward passes show, without training it."""
+    require_merging(net, data)
+    params, x = net.init(0), inputs_like(net, data)
+    try:
+        wrong = {
+            NOTHING_LEFT: left_behind(net, params, x),
+            INPUTS_KEPT: writes_to_inputs(net, params, x),
+            ONCE: computes_anew(net, params, x),
+        }
+        why = mixes_examples(net, data) or swallows_errors(net, params, x)
+    except UserError:
+        raise
+    except Exception:  # on numbers that were drawn: a run says it of those of the data
+        wrong, why = {}, ""
+    for says in (says for says, reason in wrong.items() if reason):
+        message = f"the net would not train as in plain PyTorch; {NOT_TRUE}: {says}: {wrong[says]}"
+        raise NetError(message, "change the module; `check_net` shows all")
+    name = type(net.template).__name__
+    large = f"it has more than {MOST:,} parameters, and only its forward pass was tried"
+    texts = (
+        f"the training of the net {name} was not compared with plain PyTorch: {large}",
+        _keep_from_stacks(net, why, mapped),
+    )
+    return "; ".join(text for text in texts if text)
+
+
+def _outside(net: Net, data: Tensor) -> str:
+    """A warning of what a module's code keeps outside the module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kept = keeps_outside(net, net.init(0), inputs_like(net, data))
+        except Exception:  # on numbers that were drawn
+            return ""
+    if not kept:
+        return ""
+    return (
+        f"the forward pass of the net {type(net.template).__name__} changes {kept}, which is "
+        "outside the net: what depends on it is not as in plain PyTorch, for a run calls the "
+        "module more often, or repeats its steps without it"
+    )
+
+
 def _mixes(net: Net, data: Tensor) -> str:
     """Why a net of torch's layers cannot stand in a stack; empty: it can."""
-    if not any(map(_is_over_batch, net.template.modules())):
+    if not any(map(is_over_batch, net.template.modules())):
         return mixes_examples(net, data)
     report = _report_on(net, data)  # a layer over the batch that leaves padding out hides others
     return "" if report.refusal else report.why_not("vectorised")
@@ -123,7 +184,7 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except Exception as error:
-            why = f"{_line(error)}{line_of(error)}"
+            why = f"{first_line(error)}{line_of(error)}"
             refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {why}"
             if seen := range_seen(error, x, net.fields):
                 return NetReport(refusal=f"{refusal}; it was given {seen}", fix=IN_RANGE)
@@ -153,147 +214,16 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
     except Exception as error:
         if engine == "sequential" and not isinstance(error, UserError):
             raise NetError(
-                f"the module fails: {_line(error)}{line_of(error)}",
+                f"the module fails: {first_line(error)}{line_of(error)}",
                 "try it on a few examples in plain PyTorch",
             ) from error
-        return f"cannot be mapped over clients ({_line(error)})"
-
-
-def _line(error: BaseException) -> str:
-    """The first sentence of an error."""
-    return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+        return f"cannot be mapped over clients ({first_line(error)})"
 
 
 def _require_seeded(net: Net) -> None:
-    wrong = _unlike_starts(net)
+    wrong = unlike_starts(net)
     if wrong:
         raise NetError(
             f"the net would not train as in plain PyTorch; {NOT_TRUE}: {SEEDED}: {wrong}",
             "draw what it starts with by torch alone, not by Python's or NumPy's randomness",
         )
-
-
-def _starts(trial: NetTrial, engine: str) -> str:
-    return _unlike_starts(trial.net)
-
-
-def _unlike_starts(net: Net) -> str:
-    """What differs between two starts by one seed."""
-    one, other = net.init(5), net.init(5)
-    return _first(
-        f'"{name}" was drawn otherwise' for name in one if not torch.equal(one[name], other[name])
-    )
-
-
-def _trains(trial: NetTrial, engine: str) -> str:
-    return _compare(trial, trial.train(engine), trial.wanted())
-
-
-def _evaluates(trial: NetTrial, engine: str) -> str:
-    pairs = zip(trial.losses(engine), trial.wanted_losses(), strict=True)
-    worst = max(abs(ours - theirs) / (1 + abs(theirs)) for ours, theirs in pairs)
-    return "" if worst <= trial.tolerance else f"the losses differ by {worst:.1e}"
-
-
-def _repeats(trial: NetTrial, engine: str) -> str:
-    """Client 0 again, after the others: whatever they left in the module would show."""
-    return _compare(trial, trial.train(engine, [0]), trial.train(engine)[:1])
-
-
-def _isolates(trial: NetTrial, engine: str) -> str:
-    return _compare(trial, trial.with_other_data().train(engine)[:1], trial.train(engine)[:1])
-
-
-def _registers(trial: NetTrial, engine: str) -> str:
-    """A tensor that is drawn and not registered: no step trains it, no seed draws it anew and no
-    run stores it.
-    """
-    draws = []
-    for seed in (1, 2):
-        with seeded(seed):
-            draws.append(loose_tensors(trial.net.make()))
-    for name, value in draws[0].items():
-        again = draws[1].get(name)
-        if isinstance(value, nn.Parameter):
-            return f'"{name}" is a parameter that no module has registered'
-        if again is None or not torch.equal(value, again):
-            return f'"{name}" is drawn, and neither a parameter nor a buffer'
-    return ""
-
-
-def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
-    before = plain_attributes(trial.module)
-    randomness = torch.get_rng_state()
-    trial.train(engine, [0])
-    after = plain_attributes(trial.module)
-    changed = [name for name in after if before.get(name) != after[name]]
-    if changed:
-        return f'it changes its own attribute "{changed[0]}" in its forward pass'
-    is_the_same = torch.equal(randomness, torch.get_rng_state())
-    return "" if is_the_same else "it draws from torch's common randomness"
-
-
-def _takes_one(trial: NetTrial, engine: str) -> str:
-    """Rows of padding beside a single one would hide that the module fails without them."""
-    if engine == "sequential":  # fails as plain PyTorch does, for this client alone
-        return ""
-    try:
-        one = trial.net(trial.starts[0], trial.x[:1])
-    except Exception as error:
-        return f"it fails on a batch of one example ({_line(error)})"
-    wanted = [1, *trial.y.shape[1:], trial.classes]
-    return "" if list(one.shape) == wanted else f"of one example it makes {list(one.shape)}"
-
-
-def _answers_each(trial: NetTrial, engine: str) -> str:
-    """What stands beside an example is another in a stack, where padding is."""
-    if engine == "sequential" or any(map(_is_over_batch, trial.module.modules())):
-        return ""
-    x = trial.x[:BATCH]
-    usual = trial.net(trial.starts[0], x)
-    for rows in other_companies(x):
-        outputs = trial.net(trial.starts[0], x[rows])
-        if _difference(outputs, usual[rows]) > trial.tolerance:
-            return DEPENDS
-    return ""
-
-
-def _is_over_batch(layer: nn.Module) -> bool:
-    """Whether a layer is one over the batch in evaluation, and leaves padding out of it."""
-    return isinstance(layer, BatchNorm) and layer.running_mean is None
-
-
-PROPERTIES: dict[str, Found] = {
-    SEEDED: _starts,
-    "what is drawn is a parameter or a buffer": _registers,
-    "three clients train as in plain PyTorch": _trains,
-    "they are evaluated as in plain PyTorch": _evaluates,
-    "an example can be evaluated alone": _takes_one,
-    "it is evaluated alone as beside others": _answers_each,
-    "a client trains alike before and after others": _repeats,
-    "another client's data change nothing": _isolates,
-    "a forward pass leaves nothing behind": _keeps_to_itself,
-}
-
-
-def _compare(
-    trial: NetTrial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]
-) -> str:
-    """The tensor that differs most, of all clients; empty: none does."""
-    differences = {
-        (name, client): _difference(value, wanted[name])
-        for client, (tensors, wanted) in enumerate(zip(ours, theirs, strict=True))
-        for name, value in tensors.items()
-        if value.numel()
-    }
-    (name, client), worst = max(differences.items(), key=lambda item: item[1])
-    return "" if worst <= trial.tolerance else f'"{name}" of client {client} differs by {worst:.1e}'
-
-
-def _difference(value: Tensor, wanted: Tensor) -> float:
-    relative = (value - wanted).abs() / (1 + wanted.abs())
-    return float(relative.nan_to_num(torch.inf).max())
-
-
-def _first(reasons: Iterator[str]) -> str:
-    return next(reasons, "")

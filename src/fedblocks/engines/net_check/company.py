@@ -40,7 +40,7 @@ def mixes_examples(net: Net, data: Tensor) -> str:
     if key not in _found:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch, about a dimension that nobody named
-            _found[key] = _why(net, _inputs_like(net, data))
+            _found[key] = _why(net, inputs_like(net, data))
     return _found[key]
 
 
@@ -50,7 +50,7 @@ def _is_one_by_one(layer: nn.Module) -> bool:
     return type(layer) in _ONE_BY_ONE
 
 
-def _inputs_like(net: Net, data: Tensor) -> Tensor:
+def inputs_like(net: Net, data: Tensor) -> Tensor:
     """Rows that differ from each other, also where those of the data are alike."""
     draw = torch.Generator().manual_seed(SEED)
     shape = (BATCH, *data.shape[1:])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.engines.replay.recording import (
+from fedblocks.engines.replay.program import (
     Layout,
     Program,
     RecordedCall,

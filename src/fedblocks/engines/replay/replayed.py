@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import count
 from math import inf
 from time import process_time as clock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ from torch import Tensor
 from fedblocks.core.client import Step
 from fedblocks.core.local_round import PhaseRun, run_step, step_key
 from fedblocks.core.trees import leaves
-from fedblocks.engines.replay.recording import Program, Recorder
+from fedblocks.engines.replay.program import Program
+from fedblocks.engines.replay.recording import Recorder
 from fedblocks.engines.replay.rewriting import fastest
 from fedblocks.engines.replay.running import Arena, Machine
 
@@ -71,6 +72,7 @@ class Replayed:
     def _run(self, visit: _Visit, kind: int) -> None:
         ready: dict[Signature, Callable[..., None]] = {}
         repeated: Counter[Signature] = Counter()
+        before: Remembered | None = None
         for place, step in enumerate(visit.order):
             signature = (kind, step.full, step.index.shape)
             trusted = self.programs.get(signature)
@@ -90,12 +92,15 @@ class Replayed:
             if signature not in ready:
                 ready[signature] = trusted.machine.bound(visit.tensors)
             key = visit.keys[place] if trusted.machine.takes(-1) else None
+            before = before or visit.remember(place)
             try:
                 ready[signature](step.index, key)
-            except Exception:
-                with torch.inference_mode(False):
-                    visit.step(place)  # fails once more, and there it shows where in the net
-                raise
+            except Exception:  # which the net may catch: a program has one way only
+                self.programs[signature] = None
+                self.unrepeatable.add(signature)
+                visit.go_back(before, place)
+                before = None
+                continue
             if began is not None:
                 pace.repeated = min(pace.repeated, clock() - began)
 
@@ -178,6 +183,13 @@ class Pace:
         self.steps = 0
 
 
+class Remembered(NamedTuple):
+    """What a client had before its first step that was repeated."""
+
+    place: int  # of that step
+    tensors: list[Tensor]
+
+
 @dataclass(frozen=True, eq=False)
 class _Visit:
     """The steps of one client in a phase."""
@@ -210,6 +222,26 @@ class _Visit:
     def inputs(self, place: int) -> list[Tensor]:
         """All that a step reads or writes."""
         return [*self.tensors, self.order[place].index, self.keys[place]]
+
+    @property
+    def moving(self) -> list[Tensor]:
+        """What steps write to."""
+        stretch = self.stretch
+        trained = [stretch.blocks[name] for name in stretch.phase.train]
+        return list(leaves([trained, stretch.memories]))
+
+    def remember(self, place: int) -> Remembered:
+        """How everything stands before a step."""
+        return Remembered(place, [tensor.clone() for tensor in self.moving])
+
+    def go_back(self, before: Remembered, last: int) -> None:
+        """Take the steps from there to the last one in the plain way; an error now is the net's."""
+        with torch.inference_mode(False), torch.no_grad():
+            for tensor, value in zip(self.moving, before.tensors, strict=True):
+                tensor.copy_(value)
+        with torch.inference_mode(False):
+            for place in range(before.place, last + 1):
+                self.step(place)
 
     def step(self, place: int) -> None:
         """One step in the plain way."""

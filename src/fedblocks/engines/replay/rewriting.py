@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.engines.replay.folding import folded, is_closed, renamed
-from fedblocks.engines.replay.recording import (
+from fedblocks.engines.replay.program import (
     Layout,
     Program,
     RecordedCall,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot
+from fedblocks.engines.replay.program import Layout, Program, RecordedCall, Ref, Slot
 
 _FOR_WAY_BACK = 4  # results of a fused recurrent layer: outputs, two states, and its workspace
 Thunk = Callable[[], Any]

@@ -20,13 +20,13 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
 from fedblocks.data import Federation
-from fedblocks.reports.compare import check_same_data
 from fedblocks.runs.clients import clients_from
 from fedblocks.runs.curves import curves_of
 from fedblocks.runs.experiment import net_of
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.grids.grid import PLAN, cell_folder, read_cells
 from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.same_data import check_same_data
 from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.store import RunStore

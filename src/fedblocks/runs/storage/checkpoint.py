@@ -107,6 +107,15 @@ def load(
     raise CheckpointError(f"no usable checkpoint in {root}{reasons}", fix)
 
 
+def load_of_round(root: Path, round: int) -> Loaded:
+    """The checkpoint of one round."""
+    folder = next((folder for number, folder in _folders(root) if number == round), None)
+    if folder is None:
+        stored = ", ".join(str(number) for number, _ in reversed(_folders(root))) or "none"
+        raise CheckpointError(f"checkpoints are of rounds {stored}", "take another round")
+    return load_round(folder)
+
+
 def has_checkpoints(root: Path) -> bool:
     """Whether a run has stored any, whole or not."""
     return bool(_folders(root))

@@ -58,6 +58,17 @@ def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
         )
 
 
+def as_it_was_read(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored configuration with what went without saying when it was written: user ids of a
+    table were words, and their clients in the order of the alphabet.
+    """
+    data = config.get("data")
+    if not isinstance(data, Mapping) or data.get("name") != "csv":
+        return dict(config)
+    options = {"ids": "words", **data.get("options", {})}
+    return {**config, "data": {**data, "options": options}}
+
+
 def _text(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True, default=str)
 

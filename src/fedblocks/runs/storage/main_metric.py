@@ -60,12 +60,12 @@ class MainMetric:
         if row["examples"] <= 0:
             return None
         extra = row.get("extra") or {}
-        if self.name in extra:
+        if self.name == "loss":
+            value = row["loss"]
+        elif self.name in extra:
             value = extra[self.name]
-        elif self.name == "accuracy":
-            value = row["correct"] / row["examples"]
         else:
-            value = row["loss"] if self.name == "loss" else None
+            value = row["correct"] / row["examples"] if self.name == "accuracy" else None
         return None if value is None or math.isnan(value) else float(value)
 
 

@@ -101,6 +101,20 @@ def tables_of(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
     }
 
 
+def read_losses(rows: Sequence[dict[str, Any]]) -> None:
+    """Put the losses of rows of `client_metrics` as they are meant: SQLite keeps NaN as NULL.
+
+    Without labels a loss is undefined, and in a round where nobody has one it was not recorded.
+    Records of before 2026-11 have NULL also where the loss of some labels is no number: it is
+    endless, as it is stored today.
+    """
+    known = {row["round"] for row in rows if row["loss"] is not None}
+    for row in rows:
+        if row["loss"] is None:
+            is_endless = row["examples"] > 0 and row["round"] in known
+            row["loss"] = math.inf if is_endless else math.nan
+
+
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in metrics:

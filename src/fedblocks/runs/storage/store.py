@@ -5,7 +5,6 @@ rounds only.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +17,7 @@ from fedblocks.runs.storage.contents import find_nonsense
 from fedblocks.runs.storage.database import RESTORE, connect, fold, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
-from fedblocks.runs.storage.record import Note, Part, RoundRecord, tables_of
+from fedblocks.runs.storage.record import Note, Part, RoundRecord, read_losses, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
@@ -179,9 +178,8 @@ class RunStore:
         query = """SELECT round, client, correct, examples, loss, extra FROM client_metrics
             WHERE round BETWEEN ? AND ? AND part = ? AND view = ? ORDER BY round, client"""
         rows = self.rows(query, *((0, 2**62) if round is None else (round, round)), part, view)
+        read_losses(rows)
         for row in rows:
-            # SQLite keeps NaN as NULL
-            row["loss"] = math.nan if row["loss"] is None else row["loss"]
             row["extra"] = json.loads(row["extra"])
         return rows
 
