@@ -70,8 +70,8 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
         require_new_modules(net)
         _require_seeded(net)
         return _keep_from_stacks(net, _mixes(net, data), mapped)
+    require_merging(net, data)
     if net.size() > MOST:
-        require_merging(net, data)
         why = f"it has more than {MOST:,} parameters"
         return f"the net {name} was not checked against plain PyTorch: {why}"
     require_numbers(net)
