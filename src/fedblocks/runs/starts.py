@@ -1,9 +1,10 @@
-"""What a run says of where its nets start."""
+"""What a run says of where its nets start, and of layers that got no adapter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fedblocks.core.lora import LoraNet
 from fedblocks.core.net import Net
 from fedblocks.engines.net_check.seeding import (
     ANEW,
@@ -24,6 +25,10 @@ def start_notes(nets: Iterable[Net]) -> list[Note]:
     for net in nets:
         if ignores_seed(net):
             notes[IGNORES_SEED] = Note(IGNORES_SEED, "warning")
+        if isinstance(net, LoraNet) and net.left_out:
+            names = ", ".join(f'"{path}"' for path in net.left_out)
+            text = f'targets = "all" leaves out {names}: other layers have the same tensors'
+            notes[text] = Note(text)
         module = unused_module(net)
         if module is not None and net.base:
             notes[ANEW_BASE] = Note(ANEW_BASE, "warning")
