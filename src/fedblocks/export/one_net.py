@@ -35,6 +35,17 @@ def passes_of(method: Method, blocks: Blocks, x: Tensor, task: Task) -> tuple[Pa
 
 def merge(method: Method, blocks: Blocks, x: Tensor, task: Task = CLASSIFICATION) -> Params:
     """The weights of the module that a personal model is; adapters are merged into the base."""
+    params = tensors_of_one_net(method, blocks, x, task)
+    net = method.net
+    if isinstance(net, LoraNet):
+        whole = net.merge(params)
+        _check_merged(net, params, whole, x, task)
+        return _state_of(net.plain, {**net.constants, **whole})
+    return _state_of(net, {**net.constants, **params})
+
+
+def tensors_of_one_net(method: Method, blocks: Blocks, x: Tensor, task: Task) -> Params:
+    """What the method's net is called with, where a prediction is one pass of it."""
     params, count = passes_of(method, blocks, x, task)
     if params is None:
         name = type(method).__name__
@@ -43,12 +54,7 @@ def merge(method: Method, blocks: Blocks, x: Tensor, task: Task = CLASSIFICATION
             f"a client's model of {name} is no single net: a prediction is {how}",
             "use `predict`, or fb.export_model(...) for a file of the whole model",
         )
-    net = method.net
-    if isinstance(net, LoraNet):
-        whole = net.merge(params)
-        _check_merged(net, params, whole, x, task)
-        return _state_of(net.plain, {**net.constants, **whole})
-    return _state_of(net, {**net.constants, **params})
+    return params
 
 
 def _check_merged(net: LoraNet, params: Params, whole: Params, x: Tensor, task: Task) -> None:

@@ -64,14 +64,16 @@ def _differ(net: LoraNet, x: Tensor, paths: Collection[str]) -> bool:
     zeros = {name: torch.zeros_like(start[name]) for name in net.adapters.names}
     merged = net.merge({**start, **factors})
     changed = {name: merged[name] for name in merged if name in net.base}
-    given = ({**start, **zeros}, {**start, **factors}, {**start, **zeros, **changed})
-    return any(_have_other_effects(net, x, given, training) for training in (False, True))
+    variants = ({**start, **zeros}, {**start, **factors}, {**start, **zeros, **changed})
+    return any(_have_other_effects(net, x, variants, training) for training in (False, True))
 
 
-def _have_other_effects(net: LoraNet, x: Tensor, given: Sequence[Params], training: bool) -> bool:
+def _have_other_effects(
+    net: LoraNet, x: Tensor, variants: Sequence[Params], training: bool
+) -> bool:
     """Whether two changes of a net, by adapters and by weights, are not the same."""
     outputs = []
-    for params in given:
+    for params in variants:
         own = {k: v.clone() if is_statistic(k) else v for k, v in params.items()}
         with torch.no_grad(), mode.mode(training, mapped=False, key=torch.tensor(0)):
             outputs.append(net(own, x).double())

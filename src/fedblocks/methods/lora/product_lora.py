@@ -64,9 +64,9 @@ class ProductLoRA(RankedMethod):
     def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
         remarks = super().remarks(tags)
         if self.keep_optimizer and self.keep != "residual":
-            made = "the server makes new factors in every round"
+            anew = "the server makes new factors in every round"
             remarks.append(
-                f'keep_optimizer with keep = "{self.keep}": {made}, and clients go on with moments '
+                f'keep_optimizer with keep = "{self.keep}": {anew}, and clients go on with moments '
                 "of those before; leave keep_optimizer out"
             )
         return remarks
