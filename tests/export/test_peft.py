@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import runpy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import fedblocks as fb
+from fedblocks.cli.app import app
 from fedblocks.export.peft_config import adapter_config
 from fedblocks.export.peft_names import target_modules, to_peft
 
@@ -282,3 +285,28 @@ def test_a_head_that_peft_would_mistake_is_refused(head: str) -> None:
         own = fb.lora(Blocks("out"), rank=2, targets=("inner.dense",), head="out")
     with pytest.raises(fb.UserError, match=f'peft would take ".*" for the head "{head}"'):
         target_modules(own)
+
+
+def test_the_command_writes_a_folder_for_peft(tmp_path: Path) -> None:
+    job = f"""
+import torch, fedblocks as fb
+from torch import nn
+torch.manual_seed(0)
+module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+data = fb.small_federation(dtype=torch.float32)
+fb.run(fb.FedAvgLoRA(fb.lora(module, rank=2)), data, rounds=1, out={str(tmp_path / "run")!r})
+"""
+    code = tmp_path / "job.py"
+    code.write_text(job)
+    runpy.run_path(str(code))
+    folder = tmp_path / "adapter"
+    words = ["export", str(tmp_path / "run"), "--client", "2", "--format", "peft"]
+    said = CliRunner().invoke(app, [*words, "--out", str(folder), "--code", str(code)])
+    assert said.exit_code == 0, said.output
+    assert "adapters of client 2 for peft" in said.output
+    assert shapes_in(folder) == {
+        f"{P}0.lora_A.weight": [2, 6],
+        f"{P}0.lora_B.weight": [5, 2],
+        f"{P}2.lora_A.weight": [2, 5],
+        f"{P}2.lora_B.weight": [4, 2],
+    }
