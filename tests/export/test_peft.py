@@ -173,6 +173,16 @@ def test_a_config_and_a_folder_of_peft_become_a_net_and_its_tensors(tmp_path: Pa
     torch.testing.assert_close(ours, theirs(X[:9]), rtol=1e-5, atol=1e-5)
 
 
+@WITH_PEFT
+def test_a_module_with_adapters_of_peft_is_refused() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    wrapped = get_peft_model(copy.deepcopy(MODULE), LoraConfig(r=2, target_modules=["dense"]))
+    with pytest.raises(fb.UserError, match="the module has adapters of peft already"):
+        fb.lora(wrapped, rank=2)
+    assert fb.lora(wrapped.merge_and_unload(), rank=2, targets=("dense",)).targets == ("dense",)
+
+
 USUAL: dict[str, Any] = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["dense"]}
 
 

@@ -33,6 +33,9 @@ class LoraSpec:
 
 def find_targets(module: nn.Module, spec: LoraSpec) -> list[str]:
     """The paths of the layers that get an adapter, in the net's order."""
+    if any(type(part).__module__.startswith("peft.") for part in module.modules()):
+        fix = "give its base, fb.lora_from_peft(base, config), or model.merge_and_unload()"
+        raise NetError("the module has adapters of peft already", fix)
     if spec.head is not None:
         check_path(module, [], spec.head)
         _check_tied(module, [spec.head], "the head")
