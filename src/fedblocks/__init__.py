@@ -106,6 +106,9 @@ if TYPE_CHECKING:
     from fedblocks.engines.sequential import Sequential as Sequential
     from fedblocks.engines.vectorised import Vectorised as Vectorised
     from fedblocks.export.models import export_model as export_model
+    from fedblocks.export.peft_folder import export_peft as export_peft
+    from fedblocks.export.peft_folder import lora_from_peft as lora_from_peft
+    from fedblocks.export.peft_folder import read_peft as read_peft
     from fedblocks.export.personal import personal as personal
     from fedblocks.export.predict import predict as predict
     from fedblocks.methods import METHODS as METHODS
@@ -212,6 +215,7 @@ _NAMES = {  # module -> the names that are taken from it
     "engines.sequential": "Sequential",
     "engines.vectorised": "Vectorised",
     "export.models": "export_model",
+    "export.peft_folder": "export_peft lora_from_peft read_peft",
     "export.personal": "personal",
     "export.predict": "predict",
     "methods": "METHODS",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedblocks.core.aggregate import aggregate
-from fedblocks.core.local_round import _memory
+from fedblocks.core.kept_memory import memory_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.phases import Update
 from fedblocks.core.random import derive, fold, uniform
@@ -93,15 +93,16 @@ def test_a_round_ends_with_the_mean_by_weight_and_a_count_of_one_more() -> None:
 
 def test_what_an_optimizer_kept_is_not_changed_by_the_next_round() -> None:
     kept = {"velocity/0": torch.tensor([3.0]), "count/0": torch.tensor(5.0)}
-    blocks = {"model": {"w": torch.zeros(1)}, "optimizer": kept}
+    blocks = {"model": {"w": torch.zeros(1)}}
     update = Update(("model",), lambda blocks, batch: torch.zeros(()), 0.1, SGD(momentum=0.5))
     local: Any = SimpleNamespace(keep_optimizer=True, tensors={"size": torch.tensor(2.0)})
-    memory = _memory(update, blocks, "optimizer", local)
+    params = [blocks["model"]["w"]]
+    memory = memory_of(update, params, 0, kept, local)
     assert memory["velocity"][0].tolist() == [3.0] and memory["count"][0].item() == 5.0
     memory["velocity"][0].add_(1)
     memory["count"][0].add_(1)
     assert kept["velocity/0"].tolist() == [3.0] and kept["count/0"].item() == 5.0
-    fresh = _memory(update, {"model": blocks["model"]}, "optimizer", local)
+    fresh = memory_of(update, params, 0, None, local)
     assert fresh["velocity"][0].tolist() == [0.0] and fresh["count"][0].item() == 0.0
     local.keep_optimizer = False
-    assert [*_memory(update, blocks, "optimizer", local)] == ["velocity"]
+    assert [*memory_of(update, params, 0, kept, local)] == ["velocity"]

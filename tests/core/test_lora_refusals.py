@@ -123,3 +123,59 @@ def test_fedmn_needs_a_head_to_take_the_place_of() -> None:
     with pytest.raises(fb.UserError, match="the net with adapters has no head"):
         _ = fb.FedMN(headless).path
     assert fb.FedMN(fb.lora(plain(), rank=2, targets=("0",), head="2")).path.classes == 5
+
+
+@pytest.mark.parametrize(("number", "what"), [(float("inf"), "an infinity"), (float("nan"), "NaN")])
+def test_a_base_with_a_number_that_is_not_finite_is_refused(number: float, what: str) -> None:
+    module = plain()
+    module[2].bias.data[0] = number
+    with pytest.raises(fb.UserError, match=f'the base has {what} in "2.bias"'):
+        fb.lora(module, rank=2, targets=("0",))
+
+
+def test_a_module_without_a_fitting_layer_is_told_what_fits() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())
+    with pytest.raises(
+        fb.UserError, match=r"no layer outside .* fits an adapter\s+fix: adapters fit nn.Linear"
+    ):
+        fb.lora(module, rank=2)
+    with pytest.raises(
+        fb.UserError, match=r'matches the target "query"\s+fix: adapters fit nn.Linear'
+    ):
+        fb.lora(module, rank=2, targets="query")
+
+
+def test_half_precision_is_refused_with_the_option_to_change() -> None:
+    with pytest.raises(
+        fb.UserError, match=r"adapters in float16 .*\s+fix: use float32: fb.lora\(module, dtype="
+    ):
+        fb.lora(plain(), rank=2, dtype=torch.float16)
+
+
+class TiedWords(nn.Module):
+    """A model of words whose output layer has the tensor of its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.body = nn.Embedding(11, 6), nn.Linear(6, 6)
+        self.out = nn.Linear(6, 11, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out(torch.tanh(self.body(self.words(x).mean(1))))
+        return y
+
+
+def test_all_leaves_tied_layers_out_and_a_run_says_so(tmp_path) -> None:
+    net = fb.lora(TiedWords(), rank=2)
+    assert net.targets == ("body",) and net.left_out == ["out"]
+    assert fb.lora(TiedWords(), rank=2, targets="body").left_out == []
+    with pytest.raises(
+        fb.UserError, match=r'the target "out" has the tensor "out.weight", which is also'
+    ):
+        fb.lora(TiedWords(), rank=2, targets=("out",))
+    x = torch.randint(0, 11, (40, 3), generator=torch.Generator().manual_seed(0))
+    data = fb.Federation.from_users(x, x[:, 0], torch.arange(40) % 4)
+    result = fb.run(fb.FedAvgLoRA(net), data, rounds=1, out=tmp_path / "run")
+    said = [note["text"] for note in result.notes]
+    assert 'targets = "all" leaves out "out": other layers have the same tensors' in said

@@ -16,7 +16,7 @@ import fedblocks as fb
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.server import Cohort
 from fedblocks.methods.lora.adapted import DOWN, RATIO, UP
-from fedblocks.methods.lora.ffa_lora import FFALoRA, _chosen, _held, _is_first
+from fedblocks.methods.lora.ffa_lora import FFALoRA
 from fedblocks.methods.lora.product_lora import DELTA, Changes, ProductLoRA, _with_signs
 
 # rank 2 and alpha 6: products count three times
@@ -143,26 +143,10 @@ def test_ranks_are_within_that_of_the_net() -> None:
 
 @pytest.mark.parametrize(("round", "turn"), [(0, True), (1, False), (2, True), (3, False)])
 def test_factors_take_turns_and_the_other_rests(round: int, turn: bool) -> None:
-    assert bool(_is_first(round)) is turn
     method = FFALoRA(NET, turns="alternate")
     own: Any = SimpleNamespace(round=round, size=torch.tensor(6.0).double())
+    resting = {name: bool(rests) for name, rests in method.resting({}, own).items()}
+    assert resting == {DOWN: turn, UP: not turn}
     writes = method.writes({}, own)
     assert (writes[UP].item(), writes[DOWN].item()) == ((6.0, 0.0) if turn else (0.0, 6.0))
-    blocks = {DOWN: {A: double(1.0)}, UP: {B: double(2.0)}}
-    start = {DOWN: {A: double(-1.0)}, UP: {B: double(-2.0)}}
-    end = method.finish(blocks, start, own)
-    assert (end[UP][B].item(), end[DOWN][A].item()) == ((2.0, -1.0) if turn else (-2.0, 1.0))
-    plain = FFALoRA(NET)
-    assert plain.writes({}, own) == {} and plain.finish(blocks, start, own) is blocks
-
-
-def test_what_rests_has_no_gradient_and_the_same_numbers() -> None:
-    value = double(3.0).requires_grad_()
-    rests, moves = (_held({"w": value}, torch.tensor(one))["w"] for one in (True, False))
-    assert rests.tolist() == moves.tolist() == [3.0]
-    slopes = [torch.autograd.grad(one.sum(), value)[0].item() for one in (rests, moves)]
-    assert slopes == [0.0, 1.0]
-    chosen = [
-        _chosen(torch.tensor(one), {"w": double(1.0)}, {"w": double(2.0)}) for one in (True, False)
-    ]
-    assert [one["w"].item() for one in chosen] == [1.0, 2.0]
+    assert FFALoRA(NET).writes({}, own) == {}

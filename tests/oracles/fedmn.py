@@ -281,11 +281,13 @@ def local(
         masks = dropped(key, choices.dropout, n[1], (len(batch), width))
         loss = cross_entropy(forward(copy, through, n, x[batch], choices, masks), y[batch])
         for v, slope in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
-            v.grad = torch.zeros_like(v) if slope is None else slope
+            v.grad = slope  # what has none rests: torch leaves it as it is
         modules = copy.encoders, copy.middle, copy.outputs
-        for layer, factor in zip(modules, factors_of(through.detach(), n, choices)):
-            for v in [v for w in layer for v in w.values() if v.grad is not None]:
-                v.grad = factor * v.grad
+        used = shares(through.detach(), n, choices)
+        for layer, own, factor in zip(modules, used, factors_of(through.detach(), n, choices)):
+            for w, share in zip(layer, own):
+                for v in [v for v in w.values() if v.grad is not None]:
+                    v.grad = factor * v.grad if share else None  # on no way to the prediction
         sgd.step()
     return copy
 

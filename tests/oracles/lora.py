@@ -225,27 +225,32 @@ def dual(s: Setting) -> Outcome:
 
 
 def rest(s: Setting) -> Outcome:
-    """FedALT without its gate: beside the mean of all others' factors, one's own trains."""
+    """FedALT without its gate: beside the mean of the factors of all others that have trained,
+    one's own trains.
+    """
     fresh = trained_tensors(s)
     slots = [{**down(fresh), **up(fresh)} for _ in s.task.clients]
+    sent: set[int] = set()
     kept: dict[int, Params] = {}
     for cohort in s.task.rounds:
         new = list(slots)
         for i, (batches,) in cohort.items():
-            kept[i] = train(s, kept.get(i, fresh), batches, slope_of(s, i, others(slots, i)))
+            beside = others(slots, i, sent)
+            kept[i] = train(s, kept.get(i, fresh), batches, slope_of(s, i, beside))
             if s.task.size(i):
                 new[i] = {**down(kept[i]), **up(kept[i])}
-        slots = new
+        slots, sent = new, sent | {i for i in cohort if s.task.size(i)}
     own = lambda i: kept.get(i, fresh)
     views = {
-        "personal": answers(s, lambda i: model(s, own(i), others(slots, i))),
-        "shared": answers(s, lambda i: model(s, {**others(slots, i), **head(own(i))})),
+        "personal": answers(s, lambda i: model(s, own(i), others(slots, i, sent))),
+        "shared": answers(s, lambda i: model(s, {**others(slots, i, sent), **head(own(i))})),
     }
     private = {i: {"own.A": down(w), "own.B": up(w), "head": head(w)} for i, w in kept.items()}
     server = {"lora.A": [down(w) for w in slots], "lora.B": [up(w) for w in slots]}
     return Outcome(server, private, views)
 
 
-def others(slots: list[Params], client: int) -> Params:
-    rest = [w for i, w in enumerate(slots) if i != client]
-    return mean(rest, [1] * len(rest))
+def others(slots: list[Params], client: int, sent: set[int]) -> Params:
+    rest = [w for i, w in enumerate(slots) if i != client and i in sent]
+    zeros = {k: 0 * v for k, v in slots[0].items()}
+    return mean(rest, [1] * len(rest)) if rest else zeros

@@ -108,3 +108,32 @@ def test_no_method_of_the_library_has_an_idle_block(
     for _ in range(2):
         state, report = run_round(experiment, state, everybody, Vectorised())
     assert idle_blocks.notes_of_idle_blocks(experiment, state, report) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_step_a_round_of_everybody_is_enough_to_name_a_block(tmp_path: Path) -> None:
+    (text,) = warnings_of(fb.FedPer(fb.Net.of(Cut, head="head"), batch_size=64), tmp_path / "run")
+    assert text.startswith('FedPer: block "body"')
+
+
+@pytest.mark.parametrize("name", [*EXAMPLES, *ADAPTERS])
+def test_no_method_of_the_library_has_an_idle_block_after_two_steps(name: str) -> None:
+    """From B = 0 the first of them leaves A as it is, and the second does not."""
+    example = (EXAMPLES | ADAPTERS)[name]()
+    experiment, everybody = example.experiment(batch_size=64, epochs=1), list(example.everybody)
+    state, report = experiment.start(), Report([], {}, {}, [], {})
+    for _ in range(2):
+        state, report = run_round(experiment, state, everybody, Vectorised())
+    assert idle_blocks.notes_of_idle_blocks(experiment, state, report) == []
+
+
+def test_factors_of_clients_that_took_one_step_each_are_not_named() -> None:
+    example = ADAPTERS["fedsa_lora"]()
+    experiment = example.experiment(batch_size=64, epochs=1)
+    state, report = experiment.start(), Report([], {}, {}, [], {})
+    for clients in ([0, 1], [2, 3]):
+        state, report = run_round(experiment, state, clients, Vectorised())
+    assert torch.equal(
+        state.server["lora.A"]["0.lora_A"], experiment.start().server["lora.A"]["0.lora_A"]
+    )
+    assert idle_blocks.notes_of_idle_blocks(experiment, state, report) == []

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fedblocks as fb
-from fedblocks.engines.net_check.seeding import ANEW, IGNORES_SEED
+from fedblocks.core.outside_modules import seeded
+from fedblocks.engines.net_check.seeding import ANEW, ANEW_BASE, IGNORES_SEED
 
 Levels = Callable[[fb.Net], dict[str, str]]  # note -> how loud it is
 
@@ -82,3 +83,35 @@ def test_nets_that_start_as_they_seem_have_no_note(
 ) -> None:
     heard = levels(net())
     assert ANEW not in heard and IGNORES_SEED not in heard
+
+
+def test_a_module_whose_weights_are_no_base_is_warned_of(levels: Levels) -> None:
+    """A base is not trained: a random one is a mistake, whether the module looks trained or not."""
+    heard = levels(fb.lora(fb.Net.of(layers()), rank=2, targets=("0",)))
+    assert heard[ANEW_BASE] == "warning" and ANEW not in heard
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda: fb.lora(layers(), rank=2, targets=("0",)),
+        lambda: fb.lora(fb.Net.of(layers(), keep_weights=True), rank=2, targets=("0",)),
+        lambda: fb.lora(layers, rank=2, targets=("0",)),
+    ],
+)
+def test_a_base_of_given_weights_or_of_a_function_has_no_note(
+    levels: Levels, net: Callable[[], fb.Net]
+) -> None:
+    assert not {ANEW, ANEW_BASE} & levels(net()).keys()
+
+
+def test_a_base_that_a_function_draws_is_the_same_for_all_seeds() -> None:
+    """It is drawn with seed 0, once; factors and head follow the seed of the run."""
+    net = fb.lora(layers, rank=2, targets=("0",), head="2")
+    again = fb.lora(layers, rank=2, targets=("0",), head="2")
+    with seeded(0):
+        drawn = layers()
+    assert torch.equal(net.base["0.weight"], drawn[0].weight) and net.base_hash == again.base_hash
+    one, other = net.init(1), net.init(2)
+    assert not torch.equal(one["0.lora_A"], other["0.lora_A"])
+    assert not torch.equal(one["2.weight"], other["2.weight"])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedblocks.export.predict import Predictions
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+PEFT = "peft"  # a format that is a folder
 SHOWN = 20  # predictions that are printed
 
 
@@ -29,7 +30,7 @@ def export(
         str, typer.Option("--client", metavar="CLIENT", help="Number, counted from 0, or name.")
     ],
     format: Annotated[
-        str, typer.Option("--format", help="Format: safetensors, pt2 or onnx.")
+        str, typer.Option("--format", help="Format: safetensors, pt2, onnx, or peft (a folder).")
     ] = "safetensors",
     out: Annotated[
         Path | None,
@@ -55,6 +56,9 @@ def export(
 
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
+        if format == PEFT:
+            _export_peft(folder, client, out, method, data, force, as_json)
+            return
         with plain_warnings():
             path = export_model(
                 folder,
@@ -87,6 +91,22 @@ def export(
             )
 
     stoppable(action)
+
+
+def _export_peft(
+    folder: Path, client: str, out: Path | None, method: Any, data: Any, force: bool, as_json: bool
+) -> None:
+    """Adapters and head, as peft writes them."""
+    from fedblocks.export.peft_folder import TENSORS, export_peft
+
+    place = Path(f"client-{client}-{PEFT}") if out is None else out
+    with plain_warnings():
+        path = export_peft(folder, client, place, method, data, force=force)
+    size = (path / TENSORS).stat().st_size
+    if as_json:
+        show_json({"name": path.name, "folder": str(path), "bytes": size})
+        return
+    say(f"{path}: adapters of client {client} for peft, {size:,} bytes")
 
 
 def predict(

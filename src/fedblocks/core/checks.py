@@ -11,7 +11,7 @@ from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.introspection import Option, options_of
 from fedblocks.core.option_names import hint_for
 from fedblocks.core.option_types import members, show
-from fedblocks.core.options import Conflict
+from fedblocks.core.options import NET, Conflict
 
 P = ParamSpec("P")
 _OBJECTS = {  # what to give where a text or a class stands instead of an object
@@ -104,10 +104,11 @@ def _check_record(record: Checked) -> None:
     for name, option in options_of(type(record)).items():
         _check(owner, option, getattr(record, name))
     for conflict in record.conflicts():
-        value = getattr(record, conflict.option)
+        # a net has no short form
+        own = "" if conflict.option == NET else f" = {show(getattr(record, conflict.option))}"
         error = NetOptionError if conflict.with_net else OptionError
         raise error(
-            f"{owner}.{conflict.option} = {show(value)}: {conflict.why}",
+            f"{owner}.{conflict.option}{own}: {conflict.why}",
             conflict.fix,
             conflict.option,
             conflict.why,

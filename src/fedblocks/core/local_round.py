@@ -15,6 +15,7 @@ from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.clipping import clip_gradients
 from fedblocks.core.decay import TensorName, exempt_names, with_groups
 from fedblocks.core.hooks import is_number, noting, refuse_loss
+from fedblocks.core.kept_memory import counted, memory_of, packed
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
@@ -22,6 +23,15 @@ from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phase_functions import begin_of, projection_of
 from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
 from fedblocks.core.random import fold
+from fedblocks.core.resting import (
+    Rest,
+    knowing_rest,
+    moments_at,
+    moved_statistics,
+    resting_in,
+    stepped_together,
+    without_resting,
+)
 from fedblocks.core.schedules import at
 from fedblocks.core.training_batch import batch_of
 
@@ -74,17 +84,18 @@ def train(
             n: {k: v.clone() for k, v in b.items()} if n in phase.train else b
             for n, b in blocks.items()
         }
+        own = knowing_rest(phase, number, blocks, local)
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
         memories = [
-            _memory(update, blocks, name, local)
-            for update, name in zip(phase.updates, names, strict=True)
+            memory_of(update, _params(update, blocks), place, blocks.get(name), own)
+            for place, (update, name) in enumerate(zip(phase.updates, names, strict=True))
         ]
         usual = enumerate(rates_of(phase, local.round))
         rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
         exempt = [exempt_names(update, local.method, blocks) for update in phase.updates]
-        runner(PhaseRun(phase, number, blocks, start, local, memories, rates, exempt), order)
+        runner(PhaseRun(phase, number, blocks, start, own, memories, rates, exempt), order)
         if local.keep_optimizer:
-            blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
+            blocks |= {name: packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
 
 
@@ -145,6 +156,8 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
             grads = _gradients(place, stretch, batch, step)
             if update.pull is not None:
                 _add_pull(update.pull, pull, update, stretch, grads)
+            trained = trained_tensors(update, stretch.blocks)
+            grads = without_resting(trained, grads, resting_in(place, stretch.local))
             if update.clip_norm is not None:
                 grads = clip_gradients(grads, norm, stretch.local.mapped)
             _move(place, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
@@ -153,38 +166,44 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
 def _move(
     place: int,
     stretch: PhaseRun,
-    grads: list[Tensor],
+    grads: list[Tensor | None],
     memory: Memory,
     rate: Rate,
     count: Count,
 ) -> None:
-    """One step of the optimizer, in place on the working copies."""
+    """One step of the optimizer, in place on the working copies of what has a gradient."""
     blocks, update, local = stretch.blocks, stretch.phase.updates[place], stretch.local
     numbers = local.tensors["optimizers"].get(optimizer_place(stretch.number, place), {})
     optimizer = with_numbers(update.optimizer, numbers) if numbers else update.optimizer
     trained = trained_tensors(update, blocks)
-    params = [p for _, _, p in trained]
+    params = _params(update, blocks)
     if exempt := stretch.exempt[place]:
         ids = frozenset(id(p) for name, key, p in trained if (name, key) in exempt)
         optimizer = with_groups(optimizer, ids)
     with torch.no_grad():
-        optimizer.step(params, grads, memory, rate, _counted(memory, count))
+        rest = Rest(update, trained, memory, resting_in(place, local))
+        for number, places in enumerate(stepped_together(update, trained, grads)):
+            if places:
+                moved: list[Any] = [grads[i] for i in places]
+                own = moments_at(memory, places, len(params))
+                steps = counted(memory, number, count)
+                optimizer.step([params[i] for i in places], moved, own, rate, steps)
         if update.project is not None:
             project = local.each(projection_of(update.project, stretch.number, place, local))
             projected = project(local.tensors, {name: blocks[name] for name in update.train})
             _copy(blocks, {name: projected[name] for name in update.train})
+        rest.put_back()
 
 
-def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: Step) -> list[Tensor]:
-    """The gradient of the loss for everything that the update moves, before any pull."""
-    blocks, update = stretch.blocks, stretch.phase.updates[place]
+def _gradients(
+    place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: Step
+) -> list[Tensor | None]:
+    """The gradient of the loss for everything that the update names, before any pull."""
+    update = stretch.phase.updates[place]
     if update.loss is None:
-        return [torch.zeros_like(p) for _, _, p in trained_tensors(update, blocks)]
+        return [None for _ in trained_tensors(update, stretch.blocks)]
     grads = loss_gradients(place, stretch, batch, step)
-    return [
-        torch.zeros_like(p) if g is None else g.to_dense() if g.is_sparse else g
-        for (_, _, p), g in zip(trained_tensors(update, blocks), grads, strict=True)
-    ]
+    return [g.to_dense() if g is not None and g.is_sparse else g for g in grads]
 
 
 def loss_gradients(
@@ -202,7 +221,7 @@ def loss_gradients(
     if not loss.requires_grad:
         refuse_without_gradient(update)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
-    _copy(blocks, statistics)
+    _copy(blocks, moved_statistics(statistics, blocks, resting_in(place, stretch.local)))
     return list(grads)
 
 
@@ -241,46 +260,19 @@ def trained_tensors(update: Update, blocks: Blocks) -> list[tuple[str, str, Tens
     return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
 
 
-def _memory(update: Update, blocks: Blocks, name: str, local: ClientStack) -> Memory:
-    """What an optimizer remembers at the start of a phase: nothing, or what the client
-    kept, with its own count.
-    """
-    params = [p for _, _, p in trained_tensors(update, blocks)]
-    memory = update.optimizer.memory(params)
-    if local.keep_optimizer:
-        memory[_COUNT] = [torch.zeros_like(local.tensors["size"])]
-        kept = blocks.get(name)
-        if kept is not None:
-            memory = {
-                moment: [kept[f"{moment}/{i}"].clone() for i in range(len(v))]
-                for moment, v in memory.items()
-            }
-    return memory
-
-
-_COUNT = "count"  # steps that a client has taken in all rounds
-
-
-def _packed(memory: Memory) -> Params:
-    named = ((name, enumerate(values)) for name, values in memory.items())
-    return {f"{name}/{i}": value for name, values in named for i, value in values}
-
-
-def _counted(memory: Memory, count: Count) -> Count:
-    """The number of this step: since the phase began, or since the client kept count."""
-    if _COUNT not in memory:
-        return count
-    return memory[_COUNT][0].add_(1)
+def _params(update: Update, blocks: Blocks) -> list[Tensor]:
+    return [p for _, _, p in trained_tensors(update, blocks)]
 
 
 def _add_pull(
-    pull: Pull, strength: Rate, update: Update, stretch: PhaseRun, grads: list[Tensor]
+    pull: Pull, strength: Rate, update: Update, stretch: PhaseRun, grads: list[Tensor | None]
 ) -> None:
     to = stretch.local.whole(stretch.blocks if pull.live else stretch.start)[pull.to]
     for position, (name, key, value) in enumerate(trained_tensors(update, stretch.blocks)):
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])
-            grads[position] = grads[position] + pulled
+            gradient = grads[position]
+            grads[position] = pulled if gradient is None else gradient + pulled
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

@@ -14,13 +14,21 @@ from torch import nn
 from fedblocks.core.errors import NetError
 from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.lora_origin import check_numbers, modules_in, share_tensors, with_own_modules
-from fedblocks.core.lora_targets import ALL, LoraSpec, check_spec, find_targets, names_of_targets
+from fedblocks.core.lora_targets import (
+    ALL,
+    LoraSpec,
+    check_spec,
+    find_targets,
+    names_of_targets,
+    tied_layers,
+)
 from fedblocks.core.net import Net
 from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import Piece
 from fedblocks.layers.lora import Adapter, add_adapter, put_to_rest
 
+_LEFT_OUT = "layers_left_out"  # an attribute of the module
 _ONE_NET = "merge a client's model by fb.personal(...).merged()"
 
 
@@ -44,6 +52,7 @@ class LoraNet(Net):
         self.base_hash = "" if without_numbers else content_hash(self.base)
         if not without_numbers:
             check_numbers(self.base)
+        self.left_out: list[str] = self.template.__dict__[_LEFT_OUT]  # by "all": tied layers
         self.adapters_are = f"scale {spec.scale!r}"  # no output shows it while a factor is zero
 
     @property
@@ -189,6 +198,7 @@ def _make(make: Callable[[], nn.Module], spec: LoraSpec) -> nn.Module:
     """The module with adapters, its other parameters at rest but for the head's."""
     module = make()
     paths = find_targets(module, spec)
+    module.__dict__[_LEFT_OUT] = tied_layers(module, spec)
     for path in paths:
         add_adapter(module.get_submodule(path), spec.rank, spec.scale)
     trained = set() if spec.head is None else set(module.get_submodule(spec.head).modules())

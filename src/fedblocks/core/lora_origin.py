@@ -42,7 +42,8 @@ def share_tensors(module: nn.Module, base: Params) -> None:
 
 def check_numbers(base: Params) -> None:
     """Refuse a base from which nothing can be learned."""
-    wrong = next((name for name, value in base.items() if value.isnan().any()), None)
-    if wrong is not None:
-        message = f'the base has NaN in "{wrong}", from which nothing is learned'
-        raise NetError(message, "load the weights again, or correct how the module draws them")
+    for name, value in base.items():
+        if value.is_floating_point() and not value.isfinite().all():
+            what = "NaN" if value.isnan().any() else "an infinity"
+            message = f'the base has {what} in "{name}", from which nothing is learned'
+            raise NetError(message, "load the weights again, or correct how the module draws them")

@@ -33,34 +33,59 @@ class LoraSpec:
 
 def find_targets(module: nn.Module, spec: LoraSpec) -> list[str]:
     """The paths of the layers that get an adapter, in the net's order."""
+    if any(type(part).__module__.startswith("peft.") for part in module.modules()):
+        fix = "give its base, fb.lora_from_peft(base, config), or model.merge_and_unload()"
+        raise NetError("the module has adapters of peft already", fix)
     if spec.head is not None:
         check_path(module, [], spec.head)
         _check_tied(module, [spec.head], "the head")
-    outside = {
-        path: part
-        for path, part in module.named_modules()
-        if spec.head is None or not is_under(path, [spec.head])
-    }
+    outside = _outside_of_head(module, spec)
     chosen: dict[str, None] = {}
     for target in spec.targets:
-        chosen |= dict.fromkeys(_find_target(outside, target))
+        chosen |= dict.fromkeys(_find_target(module, outside, target))
     for path in chosen:
         _check_target(module, path, spec.rank)
     return [path for path in outside if path in chosen]
 
 
-def _find_target(outside: dict[str, nn.Module], target: str) -> list[str]:
-    fitting = [path for path, part in outside.items() if _fits(path, part, outside)]
+def tied_layers(module: nn.Module, spec: LoraSpec) -> list[str]:
+    """The paths of layers that "all" would name, were a tensor of theirs not also another's."""
+    if ALL not in spec.targets:
+        return []
+    usual = _usual(_outside_of_head(module, spec))
+    return [path for path in usual if _tie(module, [path]) is not None]
+
+
+def _outside_of_head(module: nn.Module, spec: LoraSpec) -> dict[str, nn.Module]:
+    return {
+        path: part
+        for path, part in module.named_modules()
+        if spec.head is None or not is_under(path, [spec.head])
+    }
+
+
+def _find_target(module: nn.Module, outside: dict[str, nn.Module], target: str) -> list[str]:
     if target == ALL:
-        matching = [path for path in fitting if not isinstance(outside[path], nn.Embedding)]
-    else:
-        layers = [path for path, part in outside.items() if _has_tensors(part)]
-        matching = [p for p in layers if p == target or p.endswith(f".{target}")]
+        matching = [path for path in _usual(outside) if _tie(module, [path]) is None]
+        if not matching:
+            message = "no layer outside of the head fits an adapter"
+            raise UserError(message, f"adapters fit {FITTING}, if no other layer has its tensors")
+        return matching
+    layers = [path for path, part in outside.items() if _has_tensors(part)]
+    matching = [p for p in layers if p == target or p.endswith(f".{target}")]
     if not matching:
-        raise UserError(
-            f'no layer outside of the head matches the target "{target}"', nearest(target, fitting)
-        )
+        fitting = [path for path, part in outside.items() if _fits(path, part, outside)]
+        message = f'no layer outside of the head matches the target "{target}"'
+        raise UserError(message, nearest(target, fitting) if fitting else f"adapters fit {FITTING}")
     return matching
+
+
+def _usual(outside: dict[str, nn.Module]) -> list[str]:
+    """The layers that fit, but for embeddings."""
+    parts = outside.items()
+    return [
+        p for p, part in parts if _fits(p, part, outside) and not isinstance(part, nn.Embedding)
+    ]
 
 
 def _has_tensors(part: nn.Module) -> bool:
@@ -110,15 +135,23 @@ def _check_target(module: nn.Module, path: str, rank: int) -> None:
 
 def _check_tied(module: nn.Module, paths: list[str], what: str) -> None:
     """Refuse tensors that another layer uses, too: it would see another model, or none."""
+    tie = _tie(module, paths)
+    if tie is not None:
+        raise NetError(
+            f'{what} has the tensor "{tie[0]}", which is also "{tie[1]}": tied layers are not '
+            "supported",
+            "leave one of the two out, or give each its own tensor",
+        )
+
+
+def _tie(module: nn.Module, paths: list[str]) -> tuple[str, str] | None:
+    """A tensor of some parts, and the name that it has in another."""
     for names in shared_tensors(module):
         inside = [name for name in names if is_under(name, paths)]
         others = [name for name in names if name not in inside]
         if inside and others:
-            raise NetError(
-                f'{what} has the tensor "{inside[0]}", which is also "{others[0]}": tied layers '
-                "are not supported",
-                "leave one of the two out, or give each its own tensor",
-            )
+            return inside[0], others[0]
+    return None
 
 
 def check_spec(spec: LoraSpec, dtype: torch.dtype) -> None:
@@ -132,7 +165,7 @@ def check_spec(spec: LoraSpec, dtype: torch.dtype) -> None:
         raise UserError(
             f"adapters in {str(dtype).removeprefix('torch.')} lose digits in every product of "
             "their factors",
-            "use float32 for the net: Net.of(..., dtype=torch.float32)",
+            "use float32: fb.lora(module, dtype=torch.float32); of a net, in Net.of(...)",
         )
 
 

@@ -17,7 +17,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, is_statistic
-from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
+from fedblocks.core.phases import Batch, Loss, Phase, Pull, Rests, Update
 from fedblocks.core.schedules import Schedule, is_open
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ class Method(Described, Checked):
         repeat: int = 1,
         project: Callable[[Blocks], Blocks] | None = None,
         optimizer: Optimizer | None = None,
+        rests: Rests | None = None,
     ) -> Update:
         """An update of some blocks with the method's own loss, learning rate and optimizer."""
         rate = self.lr if lr is None else lr
         how = optimizer or self.optimizer
         return Update(
-            train, loss or self.loss, rate, how, pull, repeat, project, clip_norm=self.clip_norm
+            train, loss or self.loss, rate, how, pull, repeat, project, self.clip_norm, rests
         )
 
     def options(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fedblocks.core.checks import Checked
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Positive
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
+COUNT = "count"  # among them, with kept moments: steps that the client has taken in all rounds
 # a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
 Rate = float | Tensor
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
@@ -34,7 +35,8 @@ class Optimizer(Protocol):
     One that says `has_client_numbers = True` can have a tensor [clients] in the place of any of
     its numbers, for a stack of clients that differ in it. One with the fields `weight_decay` and
     `decay = "weights"` is called twice in a step: with the weights, and, its `weight_decay` 0, with
-    all other tensors.
+    all other tensors. Tensors without a gradient are in no step, and blocks that may rest step
+    by themselves.
     """
 
     def memory(self, params: list[Tensor]) -> Memory: ...

@@ -84,11 +84,14 @@ class Length:
         return self.least <= count and (self.most is None or count <= self.most)
 
 
+NET = "net"  # in the place of an option: the net itself is not one for the method
+
+
 @dataclass(frozen=True)
 class Conflict:
     """An option that does not go with the others, or with the net."""
 
-    option: str
+    option: str  # or NET
     why: str  # goes on after `Method.option = value: `
     fix: str
     with_net: bool = False  # another net may be right

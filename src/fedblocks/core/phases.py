@@ -47,6 +47,10 @@ class Batch:
 Loss = Callable[[Blocks, Batch], Tensor]
 
 
+# (blocks as the phase begins, client) -> block -> whether it rests
+Rests = Callable[[Blocks, "Client"], dict[str, Tensor]]
+
+
 @dataclass(frozen=True)
 class Pull:
     """strength/2 |block - to|^2: `to` as it was when training began, or as it is now (`live`)."""
@@ -70,6 +74,9 @@ class Update:
     # maps the trained blocks back to where they must be
     project: Callable[[Blocks], Blocks] | None = None
     clip_norm: float | None = None  # the largest norm of the gradient, pulls included
+    # blocks that are named and rest in this round, [] or [slots] of bool: they are not moved by
+    # anything, and what the optimizer keeps of them stays as it is
+    rests: Rests | None = None
 
     def __post_init__(self) -> None:
         if self.loss is None and self.pull is None:

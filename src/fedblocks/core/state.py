@@ -20,6 +20,7 @@ from fedblocks.core.blocks import (
     Shared,
     server_name,
 )
+from fedblocks.core.common_adapters import check_common_adapters
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params, Part, Sized, is_statistic
@@ -40,7 +41,7 @@ def initial_state(
     methods: Mapping[str, Method], population: int, seed: int, device: torch.device | str = "cpu"
 ) -> State:
     """The state before the first round; groups of clients that share a server name must
-    agree on its shape.
+    agree on its shape, and on what adapters in it mean.
     """
     server: Blocks = {}
     memory: dict[str, Blocks] = {}
@@ -54,6 +55,7 @@ def initial_state(
                 if isinstance(block, Federated):
                     memory.setdefault(key, block.rule.memory(server[key]))
         check_statistics(method)
+    check_common_adapters(methods)
     return State(0, server, memory, {})
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.task_kinds import KINDS
+from fedblocks.export.adapter_facts import AdapterFacts
 
 KEY = "fedblocks"  # under which a model file carries its card
 LONGEST = 10_000  # characters of a table of options: every layer that it names is made
@@ -85,6 +86,7 @@ class Card(BaseModel):
     metrics: dict[str, float | None] = {}
     # whether inputs of training were 0 to 1, as bytes become, or tokens
     takes_bytes: bool = True
+    adapters: AdapterFacts | None = None  # of a net that has some
     # what it says of inputs that a seed makes, by which other code is noticed
     answers: Annotated[list[list[float]], Field(max_length=16)] = []
 
@@ -116,6 +118,7 @@ class Card(BaseModel):
             "output": f"{self._outputs()}{_in_brackets(self.class_names)}",
             "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's "
             f"blocks",
+            **self._adapters(),
             "largest difference to the run's own model": f"{difference:.1e}",
             "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
             "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
@@ -131,7 +134,7 @@ class Card(BaseModel):
         return "\n".join([*lines, "", "## All of it as JSON", "", *_indent(self._json())]) + "\n"
 
     def _json(self) -> str:
-        without = {"accuracy"} if self.accuracy is None else set()
+        without = {name for name in ("accuracy", "adapters") if getattr(self, name) is None}
         return self.model_dump_json(indent=2, exclude=without)
 
     @property
@@ -148,6 +151,14 @@ class Card(BaseModel):
         main = next(iter(known))
         heads = {main: f"{main}, the main metric"} if len(known) > 1 else {}
         return {heads.get(name, name): f"{text} {where}" for name, text in shown.items()}
+
+    def _adapters(self) -> dict[str, str]:
+        """Rows on adapters, and on the base that they need."""
+        if self.adapters is None:
+            return {}
+        base = f"SHA-256 {self.adapters.base}"
+        whose = base if self.format == "safetensors" else f"{base}, in the file"
+        return {"adapters": self.adapters.text(), "base": whose}
 
     def _inputs(self) -> str:
         """Shape and type of an example; of several fields, those of each."""

@@ -23,6 +23,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.task import Task
+from fedblocks.export.adapter_facts import check_facts
 from fedblocks.export.card import KEY, Card, Format
 from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import CONSTANTS, Folded, as_blocks
@@ -132,6 +133,7 @@ def _safetensors(path: Path, method: Method | None) -> Model:
         with torch.device("meta"):  # nothing is allocated for what a card promises
             _check_shapes(tensors, _core(card, method, path))
         model = Folded(tensors, _core(card, method, path), Task(card.task))
+        check_facts(card.adapters, model.core, path)
         _restore_constants(model)
         _try_out(model, card)
         check_answers(card.answers, model, InputForm.of_card(card), path)

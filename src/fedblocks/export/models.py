@@ -22,6 +22,7 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
+from fedblocks.export.adapter_facts import facts_of
 from fedblocks.export.card import Card, Format, files_of
 from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import Folded, changed_options, fold
@@ -159,6 +160,7 @@ def _card(
         columns=list(model.data.about.get("columns", [])),
         fields=model.data.about.get(FIELDS, {}),
         takes_bytes=model.takes_bytes,
+        adapters=facts_of(folded.core),
         answers=answers_of(folded, InputForm.of(model.data)),
         versions={
             "fedblocks": version("fedblocks"),

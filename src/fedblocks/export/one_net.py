@@ -19,6 +19,8 @@ from fedblocks.core.outside_modules import in_precision, seeded
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.task import CLASSIFICATION, Task
 
+ROUNDING = 1e-4  # of the outputs, by which merged weights may differ
+
 
 def passes_of(method: Method, blocks: Blocks, x: Tensor, task: Task) -> tuple[Params | None, int]:
     """What the method's net is called with, if predicting is one pass of it over the inputs, e.g.
@@ -33,6 +35,17 @@ def passes_of(method: Method, blocks: Blocks, x: Tensor, task: Task) -> tuple[Pa
 
 def merge(method: Method, blocks: Blocks, x: Tensor, task: Task = CLASSIFICATION) -> Params:
     """The weights of the module that a personal model is; adapters are merged into the base."""
+    params = tensors_of_one_net(method, blocks, x, task)
+    net = method.net
+    if isinstance(net, LoraNet):
+        whole = net.merge(params)
+        _check_merged(net, params, whole, x, task)
+        return _state_of(net.plain, {**net.constants, **whole})
+    return _state_of(net, {**net.constants, **params})
+
+
+def tensors_of_one_net(method: Method, blocks: Blocks, x: Tensor, task: Task) -> Params:
+    """What the method's net is called with, where a prediction is one pass of it."""
     params, count = passes_of(method, blocks, x, task)
     if params is None:
         name = type(method).__name__
@@ -41,10 +54,23 @@ def merge(method: Method, blocks: Blocks, x: Tensor, task: Task = CLASSIFICATION
             f"a client's model of {name} is no single net: a prediction is {how}",
             "use `predict`, or fb.export_model(...) for a file of the whole model",
         )
-    net = method.net
-    if isinstance(net, LoraNet):
-        return _state_of(net.plain, {**net.constants, **net.merge(params)})
-    return _state_of(net, {**net.constants, **params})
+    return params
+
+
+def _check_merged(net: LoraNet, params: Params, whole: Params, x: Tensor, task: Task) -> None:
+    """Refuse merged weights that are not the model on some inputs."""
+    plain = net.plain
+    if net.constants:
+        plain.set_constants(net.constants)
+    with torch.no_grad(), mode.mode(training=False, mapped=False, task=task):
+        ours, theirs = net(params, x).double(), plain(whole, x).double()
+    largest = float((ours - theirs).abs().max())
+    if not largest <= ROUNDING * (1 + float(ours.abs().max())):
+        raise UserError(
+            f"merged weights are not the model: outputs differ by {largest:.2g}; the module reads "
+            "the weights of a target also without calling the layer",
+            "leave that layer out of the targets, or use `predict`",
+        )
 
 
 def _state_of(net: Net, tensors: Params) -> Params:

@@ -33,6 +33,7 @@ from fedblocks.runs.sameness import check_same_code, check_same_federation, on_t
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder
 
+_COMPARED = 16  # examples of a client on which merged weights are compared with its model
 _LOOKED_AT = 64  # examples of a client that show which numbers it was trained on
 
 
@@ -79,9 +80,9 @@ class Personal:
     def merged(self) -> Params:
         """The weights of the module that this model is, `module.load_state_dict(model.merged())`:
         adapters are merged into the base, mixtures are mixed. A model that is no single net is
-        refused.
+        refused, and so are weights that are not the model on examples of the client.
         """
-        return merge(self.method, self.blocks, self.examples(2).x, self.data.task)
+        return merge(self.method, self.blocks, self.examples(_COMPARED).x, self.data.task)
 
     def _check_bytes(self, x: Inputs | FieldInputs) -> None:
         """Refuse bytes, which become 0 to 1, for a model that was trained on other numbers."""

@@ -34,7 +34,8 @@ def notes_of_idle_blocks(experiment: Experiment, state: State, report: Report) -
     for group, ids in experiment.members(report.clients).items():
         method = experiment.methods[group]
         job = experiment.training_job(group, ids[:_LOOKED_AT], start)
-        for name in _idle_blocks(method, job, start, state):
+        everybody = len(report.clients) == experiment.data.clients
+        for name in _idle_blocks(method, job, start, state, everybody):
             text = (
                 f'{type(method).__name__}: block "{name}" is after {_ROUNDS} rounds as it '
                 f"was at the start: {_why(job, name)}"
@@ -43,12 +44,15 @@ def notes_of_idle_blocks(experiment: Experiment, state: State, report: Report) -
     return notes
 
 
-def _idle_blocks(method: Method, job: Job, before: State, after: State) -> Iterator[str]:
+def _idle_blocks(
+    method: Method, job: Job, before: State, after: State, everybody: bool
+) -> Iterator[str]:
+    """`everybody` took part in all rounds, and so has taken as many steps at least."""
     layout = method.blocks()
     old, new = own_server(layout, before.server), own_server(layout, after.server)
     trained = {name for name in layout if _steps(job, name)}
     for name, block in layout.items():
-        if max(_steps(job, name), default=0) == 1:
+        if max(_steps(job, name), default=0) == 1 and not everybody:
             continue  # a first step may leave what stands before a factor that is still 0
         counts = name in trained or is_own(method)
         if isinstance(block, Federated) and counts and block.of is None:

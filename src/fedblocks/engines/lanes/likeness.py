@@ -118,4 +118,5 @@ def _course(phase: Phase) -> tuple[Any, ...]:
 
 def _without_numbers(update: Update) -> tuple[Any, ...]:
     pull = None if update.pull is None else replace(update.pull, strength=0.0)
-    return update.train, _structure(update.optimizer), pull, update.repeat
+    may_rest = update.rests is not None
+    return update.train, _structure(update.optimizer), pull, update.repeat, may_rest

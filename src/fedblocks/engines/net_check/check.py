@@ -84,6 +84,7 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
         require_new_modules(net)
         _require_seeded(net)
         return _keep_from_stacks(net, _mixes(net, data), mapped)
+    require_merging(net, data)
     require_numbers(net)
     require_new_modules(net)
     check = _check_passes if net.size() > MOST else _check_all
@@ -102,7 +103,6 @@ def _check_all(net: Net, data: Tensor, mapped: bool) -> str:
 
 def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
     """Of a large net: what a few forward passes show, without training it."""
-    require_merging(net, data)
     params, x = net.init(0), inputs_like(net, data)
     try:
         wrong = {

@@ -19,6 +19,10 @@ ANEW = (
     "the net starts anew from the seed, not from the weights of the module that Net.of was given; "
     "Net.of(..., keep_weights=True) keeps them"
 )
+ANEW_BASE = (
+    "the base of the adapters is drawn at random, and is not the module that Net.of was given: "
+    "give the module itself, fb.lora(module), or Net.of(..., keep_weights=True)"
+)
 _LARGER = 1.5  # times the largest number of a fresh start: training did that, or somebody
 _FEW = 32  # numbers whose largest says little
 

@@ -17,7 +17,7 @@ from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.membership import group_clients
 from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
-from fedblocks.methods.fedmn.gates import matrices, shares
+from fedblocks.methods.fedmn.gates import matrices, modules_used, shares
 from fedblocks.methods.fedmn.modules import mix, run_modules, scale
 from fedblocks.methods.fedmn.router import Moments, in_units_of
 from fedblocks.methods.fedmn.routing import Routing
@@ -64,12 +64,25 @@ class FedMN(Routing):
     def phases(self) -> list[Phase]:
         trains = self.train_router != "nothing"
         if trains and self.router_lr is None:
-            return [Phase((self.step(*self.layers, "router"),), self.epochs)]
+            together = self.step(*self.layers, "router", rests=self.resting)
+            return [Phase((together,), self.epochs)]
         # hard gates are the same in all steps, and modules alone do not ask what moves them
         loss = self.loss if self.gate_mode == "soft" else self.module_loss
-        modules = self.step(*self.layers, loss=loss)
-        router = (self.step("router", lr=self.router_lr),) if trains else ()
-        return [Phase((modules, *router), self.epochs)]
+        modules = self.step(*self.layers, loss=loss, rests=self.resting_modules)
+        router = self.step("router", lr=self.router_lr, rests=self.resting_router)
+        return [Phase((modules, router) if trains else (modules,), self.epochs)]
+
+    def resting(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {**self.resting_modules(blocks, client), **self.resting_router(blocks, client)}
+
+    def resting_modules(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Modules on no way to the prediction: [modules] for each layer."""
+        used = modules_used(matrices(blocks["gates"]["value"], self.modules))
+        return {name: own == 0 for name, own in zip(self.layers, used, strict=False)}
+
+    def resting_router(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Open gates are nobody's choice."""
+        return {"router": blocks["gates"]["open"] > 0}
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         gates = self.decide_again(blocks, batch)

@@ -4,6 +4,7 @@ clients may have of their own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.lora import LoraNet
 from fedblocks.core.method import Method, join
-from fedblocks.core.options import Conflict, Help, Length
+from fedblocks.core.options import NET, Conflict, Help, Length
 from fedblocks.core.parts import Blocks, Params
 
 DOWN, UP, HEAD = "lora.A", "lora.B", "head"
@@ -40,7 +41,7 @@ class AdapterMethod(Method):
     def conflicts(self) -> list[Conflict]:
         if not isinstance(self.net, LoraNet):
             fix = "make one: fb.lora(net, rank=8)"
-            return [Conflict("head", NEEDS_ADAPTERS, fix, with_net=True)]
+            return [Conflict(NET, NEEDS_ADAPTERS, fix, with_net=True)]
         full = self.net.full_head
         if full is not None and self.head is None:
             why = f'"{full.names[0]}" trains and has no home'
@@ -95,6 +96,17 @@ class RankedMethod(AdapterMethod):
             fix = "make the net with the largest rank"
             problems.append(Conflict("ranks", why, fix, with_net=True))
         return problems
+
+    def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
+        most = self.adapted.spec.rank
+        if self.ranks is None or max(self.ranks) == most:
+            return []
+        largest = max(self.ranks)
+        return [
+            f"ranks = {list(self.ranks)} are all below the net's rank {most}: factors above rank "
+            f"{largest} stay zero, and are sent; make the net with rank={largest} and "
+            f"alpha={self.adapted.spec.alpha:g}"
+        ]
 
     def ratio_block(self) -> dict[str, Block]:
         return {} if self.ranks is None else {RATIO: Fresh()}

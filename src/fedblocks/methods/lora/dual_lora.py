@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -24,7 +25,8 @@ OWN_DOWN, OWN_UP = "own.A", "own.B"
 class DualLoRA(AdapterMethod):
     """A client's model is the base, an adapter of the others and one of its own. "mean": the other
     adapter is trained and averaged as in FedAvg (FedDPA: Yang et al., 2024). "rest": it is the mean
-    of all other clients' own adapters, and is not trained (FedALT: Bian et al., 2026).
+    of the own adapters of all other clients that have trained, and is not trained (FedALT: Bian
+    et al., 2026).
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -47,6 +49,15 @@ class DualLoRA(AdapterMethod):
             problems.append(Conflict("order", why, 'use order="local-first"'))
         return problems
 
+    def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
+        if self.order != "final" or self.head != "private":
+            return []
+        return [
+            'order = "final" trains heads of the clients\' own before an evaluation alone: in all '
+            "rounds the averaged adapter trains under the head that everybody starts with; "
+            'head = "shared" trains that, too'
+        ]
+
     def blocks(self) -> dict[str, Block]:
         down, up = self.adapted.lora_A, self.adapted.lora_B
         if self.other == "rest":
@@ -59,12 +70,17 @@ class DualLoRA(AdapterMethod):
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         if self.other == "mean":
             return {}
-        slots = len(next(iter(server[DOWN].values())))
-        others = torch.ones(len(cohort), slots, dtype=torch.double, device=cohort.ids.device)
+        others = self.have_trained(server).to(cohort.ids.device).double().repeat(len(cohort), 1)
         others = others.scatter(1, cohort.ids[:, None], 0.0)
         others = cohort.mask_unseen(others, 0.0)
         weights = others / others.sum(1, keepdim=True).clamp(min=1)
         return {DOWN: Mixture(weights), UP: Mixture(weights)}
+
+    def have_trained(self, server: Blocks) -> Tensor:
+        """Who has sent an adapter: the factor that starts at zero is not; [clients] of bool."""
+        slots = {**server[DOWN], **server[UP]}
+        moved = [slots[name].flatten(1).ne(0).any(1) for name in sorted(self.adapted.zero_factors)]
+        return torch.stack(moved).any(0)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         """Side by side, the factors of two adapters are those of their sum."""

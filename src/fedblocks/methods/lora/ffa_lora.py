@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from fedblocks.core.blocks import Block, Frozen, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper, by_options
 from fedblocks.core.options import Conflict, Help
-from fedblocks.core.parts import Blocks, Params
-from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase
 from fedblocks.methods.lora.adapted import DOWN, UP, AdapterMethod
 
 
@@ -58,39 +58,21 @@ class FFALoRA(AdapterMethod):
     def phases(self) -> list[Phase]:
         if self.turns == "B":
             return [Phase((self.step(*self.trained(UP)),), self.epochs)]
-        both = self.step(*self.trained(DOWN, UP), loss=self.loss_of_turn)
+        both = self.step(*self.trained(DOWN, UP), rests=self.resting)
         return [Phase((both,), self.epochs)]
 
-    def loss_of_turn(self, blocks: Blocks, batch: Batch) -> Tensor:
-        """The loss as a function of the factor whose turn it is."""
-        first = _is_first(batch.client.round)
-        down = _held(blocks[DOWN], first)
-        up = _held(blocks[UP], ~first)
-        return batch.loss(self.with_factors(blocks, down, up, batch.x))
-
-    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
-        if self.turns == "B":
-            return blocks
-        first = _is_first(client.round)  # weight decay moves what rests, too
-        down = _chosen(first, start[DOWN], blocks[DOWN])
-        return {**blocks, DOWN: down, UP: _chosen(first, blocks[UP], start[UP])}
+    def resting(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """The factor whose turn it is not."""
+        first = _is_first(client)
+        return {DOWN: first, UP: ~first}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         if self.turns == "B":
             return {}
-        first = _is_first(client.round).to(client.size.dtype)
+        first = _is_first(client).to(client.size.dtype)
         return {DOWN: (client.size * (1 - first)).view(1), UP: (client.size * first).view(1)}
 
 
-def _is_first(round: Any) -> Tensor:
+def _is_first(client: Client) -> Tensor:
     """Whether it is B's turn: in rounds 0, 2, 4, ..."""
-    return torch.as_tensor(round) % 2 == 0
-
-
-def _held(params: Params, rests: Tensor) -> Params:
-    """The same numbers, without a gradient where they rest."""
-    return {name: torch.where(rests, value.detach(), value) for name, value in params.items()}
-
-
-def _chosen(first: Tensor, one: Params, other: Params) -> Params:
-    return {name: torch.where(first, value, other[name]) for name, value in one.items()}
+    return (torch.zeros_like(client.size) + client.round) % 2 == 0

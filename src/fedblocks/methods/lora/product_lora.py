@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -59,6 +60,16 @@ class ProductLoRA(RankedMethod):
     keep: Annotated[
         Literal["svd", "stack", "residual"], Help("what becomes of the mean of products")
     ] = "svd"
+
+    def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
+        remarks = super().remarks(tags)
+        if self.keep_optimizer and self.keep != "residual":
+            anew = "the server makes new factors in every round"
+            remarks.append(
+                f'keep_optimizer with keep = "{self.keep}": {anew}, and clients go on with moments '
+                "of those before; leave keep_optimizer out"
+            )
+        return remarks
 
     def blocks(self) -> dict[str, Block]:
         down, up = self.adapted.lora_A, self.adapted.lora_B

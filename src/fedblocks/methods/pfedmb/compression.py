@@ -57,6 +57,10 @@ class CompressedUpload(BranchOptions):
         one = Value(torch.ones(1, dtype=self.net.dtype))
         return {**changes, "decay": Shared(one, of="decayed"), "decayed": Fresh(one)}
 
+    def no_slope(self, blocks: Blocks) -> Tensor | float:
+        """0 for a loss, so that the 1 has a gradient, which is 0: what has none does not decay."""
+        return 0.0 * blocks["decayed"]["value"].sum() if "decayed" in blocks else 0.0
+
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         if not self.compressed_upload:
             return blocks

@@ -67,12 +67,12 @@ class PFedMB(CompressedUpload):
     def branch_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         """The same loss, whose gradients of branches are as large as `lr_scale` says."""
         if self.lr_scale == "printed":
-            return self.loss(blocks, batch)
+            return self.loss(blocks, batch) + self.no_slope(blocks)
         alpha, merged = self.alpha(blocks), self.merge(blocks, self.alpha(blocks))
         for layer, weights in alpha.items():
             factor = steps_of_one_net(weights)
             merged |= {k: scale_gradient(merged[k], factor) for k in self.layers[layer].names}
-        return batch.loss(self.net(merged, batch.x))
+        return batch.loss(self.net(merged, batch.x)) + self.no_slope(blocks)
 
     def phases(self) -> list[Phase]:  # the client's lines 19 and 20
         return [self.learn_alpha(), self.learn_branches()]

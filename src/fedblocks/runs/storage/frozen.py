@@ -5,6 +5,7 @@ the run goes on.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import safetensors.torch
@@ -44,6 +45,21 @@ def check_frozen(folder: RunFolder, experiment: Experiment) -> None:
                 f"(hash {_brief(now.get(name))}, not {_brief(before.get(name))})",
                 f"give the net the weights that are in {path}",
             )
+    for name in before:
+        if not is_of_adapters(name):
+            _check_stored(_path(folder, before[name]))
+
+
+def _check_stored(path: Path) -> None:
+    """Refuse a stored block that is damaged; each file is read once, unless it changes."""
+    if path.exists():
+        about = path.stat()
+        _read_once(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, size: int, changed: int) -> None:
+    read_frozen(path)
 
 
 def _check_adapters(before: dict[str, str], now: dict[str, str]) -> None:
