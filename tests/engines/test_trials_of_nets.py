@@ -236,3 +236,14 @@ def test_a_tensor_is_found_at_every_place_that_holds_it_and_at_each_once() -> No
         for (owner, key), (wanted, wanted_key) in zip(places[name], both, strict=True):
             assert owner is wanted and key == wanted_key
     assert len(places["a.bias"]) == 1
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_engines_and_plain_torch_drop_the_same_numbers_of_every_client(engine: str) -> None:
+    make = lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    x = torch.randn(21, 4, generator=torch.Generator().manual_seed(0))
+    trial = NetTrial.of(Net.of(make), x, None)
+    for ours, theirs in zip(trial.train(engine), trial.wanted(), strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(ours[name], value, rtol=0, atol=trial.tolerance)
+    assert trial.losses(engine) == pytest.approx(trial.wanted_losses())

@@ -1,0 +1,87 @@
+"""How modules are called that take several inputs, and other small things that are called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fedblocks as fb
+from fedblocks.core.errors import NetError
+from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
+from fedblocks.core.server import Cohort
+from fedblocks.methods.fedavg import FedAvg
+
+ROWS = torch.zeros(2, 3)
+NAMED, UNNAMED = Fields.of({"a": ROWS, "b": ROWS}), Fields.of((ROWS, ROWS))
+
+
+def how(forward: Callable[..., Any], fields: Fields) -> str:
+    module = nn.Module()
+    module.forward = forward
+    try:
+        return _how_to_call(module, fields)
+    except NetError as error:
+        return error.message
+
+
+def optional(x: Any, y: Any, z: Any = 1) -> None: ...
+def named_only(*, a: Any, b: Any) -> None: ...
+def in_place_only(a: Any, b: Any, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("forward", "named", "unnamed"),
+    [
+        (lambda b, a: None, KEYWORDS, PLACES),  # by place they would change places
+        (lambda a, b, c=1: None, KEYWORDS, PLACES),
+        (named_only, KEYWORDS, "the module takes (a, b), and the inputs are input 0, input 1"),
+        (in_place_only, PLACES, PLACES),
+        (lambda x, y: None, PLACES, PLACES),
+        (optional, PLACES, PLACES),
+        (lambda **every: None, KEYWORDS, "the module takes (every), and the inputs are input 0,"),
+        (lambda *every: None, PLACES, PLACES),
+        (lambda x, *rest: None, PLACES, PLACES),
+        (lambda x, y, *rest: None, PLACES, PLACES),
+        (lambda x: None, WHOLE, WHOLE),
+        (lambda x, b=1: None, WHOLE, WHOLE),
+        (lambda x, y, z: None, *2 * ("the module takes (x, y, z), and the inputs are",)),
+        (lambda x, y, z, *rest: None, *2 * ("the module takes (x, y, z, rest), and",)),
+        (lambda a, b, c: None, *2 * ("the module takes (a, b, c), and the inputs are",)),
+        (lambda a, b, **more: None, KEYWORDS, PLACES),
+    ],
+)
+def test_fields_are_given_by_name_by_place_or_as_a_whole(
+    forward: Callable[..., Any], named: str, unnamed: str
+) -> None:
+    assert how(forward, NAMED).startswith(named)
+    assert how(forward, UNNAMED).startswith(unnamed)
+
+
+class Renamed(FedAvg):
+    """A method without options of its own, and without the decorator."""
+
+
+def test_a_method_shows_its_options_to_python_also_where_it_adds_none() -> None:
+    options = list(inspect.signature(FedAvg).parameters)
+    assert list(inspect.signature(Renamed).parameters) == options
+    assert options[0] == "net" and "self" not in options
+
+
+def test_a_cohort_without_new_clients_can_be_asked_for_their_rows() -> None:
+    cohort = Cohort(torch.arange(2), torch.ones(2).double(), {}, 6, 0, 0)
+    assert torch.arange(6)[cohort.unseen].tolist() == []
+
+
+def test_a_base_of_which_a_part_has_no_numbers_has_no_hash() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3, device="cpu"), nn.Linear(3, 2))
+
+    with torch.device("meta"):
+        apart = fb.lora(make, rank=1, targets="0", head="2")
+    assert {value.is_meta for value in apart.base.values()} == {True, False}
+    assert apart.base_hash == "" != fb.lora(make, rank=1, targets="0", head="2").base_hash

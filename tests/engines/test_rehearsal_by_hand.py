@@ -1,0 +1,92 @@
+"""A rehearsal asks every function of a method twice, with the same things both times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from fedblocks.engines.rehearsal import Rehearsal
+from fedblocks.engines.round import Experiment
+from fedblocks.engines.steadiness import Steadiness
+from fedblocks.methods.ditto import Ditto
+from fedblocks.testing.federations import small_federation, small_net
+
+CLIENTS = [1, 2, 3]  # with 7, 3 and 8 training rows
+
+
+@dataclass(frozen=True)
+class Watched(Ditto):
+    """Ditto, whose functions write down what they are given."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def finish(self, blocks: Any, start: Any, client: Any) -> Any:
+        return {
+            name: {k: v + torch.zeros_like(v, requires_grad=True) for k, v in block.items()}
+            for name, block in super().finish(blocks, start, client).items()
+        }
+
+    def conclude(self, server: Any, before: Any, uploads: Any, cohort: Any) -> Any:
+        self.seen.append((uploads, cohort))
+        return super().conclude(server, before, uploads, cohort)
+
+
+@pytest.fixture
+def rehearsal() -> Rehearsal:
+    Watched.seen.clear()
+    experiment = Experiment({"all": Watched(net=small_net())}, small_federation(), 0)
+    return Rehearsal(experiment, "all", CLIENTS, experiment.start(), True)
+
+
+def test_a_function_is_asked_again_with_what_it_was_given(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, Any]] = []
+    again: list[tuple[str, Any]] = []
+    call = Rehearsal._call
+
+    def note(self: Rehearsal, local: Any, name: str, *args: Any) -> Any:
+        called.append((name, args))
+        return call(self, local, name, *args)
+
+    def check(self: Steadiness, hook: Any, local: Any, *args: Any) -> None:
+        again.append((hook.__name__, args))
+
+    monkeypatch.setattr(Rehearsal, "_call", note)
+    monkeypatch.setattr(Steadiness, "check_hook", check)
+    assert rehearsal.play() == []
+    first = {name: args for name, args in called if name != "portrait"}
+    assert [name for name, _ in again] == ["wants", "prepare", "finish", "writes"] == [*first]
+    for name, args in again:
+        for one, other in zip(first[name], args, strict=True):
+            assert one.keys() == other.keys()
+            assert all(one[block] is other[block] for block in one), name
+
+
+def test_a_server_concludes_on_as_many_clients_all_as_the_one_and_without_their_history(
+    rehearsal: Rehearsal,
+) -> None:
+    rehearsal.play()
+    (uploads, cohort), (again, _) = Watched.seen  # it concludes twice, which is compared
+    copies = uploads["shared"].copies
+    assert cohort.ids.tolist() == CLIENTS and uploads.keys() == again.keys() == {"shared"}
+    for value in copies.values():
+        assert len(value) == 3 and torch.equal(value[0], value[2]) and not value.requires_grad
+
+
+def test_a_client_of_middling_size_is_tried_first_then_the_largest_then_the_smallest(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(self: Rehearsal, job: Any, member: int) -> list[str]:
+        tried.append(int(job.sizes[member]))
+        raise ValueError(f"of {job.sizes[member]} rows")
+
+    monkeypatch.setattr(Rehearsal, "_play", fail)
+    with pytest.raises(ValueError, match="of 7 rows"):
+        rehearsal.play()
+    assert tried == [7, 8, 3]
