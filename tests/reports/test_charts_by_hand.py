@@ -11,6 +11,7 @@ import pytest
 from fedblocks.reports.html import results
 from fedblocks.reports.html.figures import Look
 from fedblocks.reports.html.gather import Point
+from fedblocks.reports.html.maps import _groups
 from fedblocks.reports.html.results import (
     _box,
     _capital,
@@ -125,3 +126,11 @@ def test_short_names_are_in_capitals_and_others_begin_with_one() -> None:
     assert [_capital(name) for name in ("mae", "rmse", "log_loss", "auroc")] == [
         "MAE", "RMSE", "Log loss", "Auroc",
     ]  # fmt: skip
+
+
+def test_the_first_tag_that_tells_clients_apart_and_some_alike_gives_their_groups() -> None:
+    tags = {"same": [1, 1, 1, 1], "own": [0, 1, 2, 3], "kind": [5, 6, 5, 6], "more": [0, 0, 1, 1]}
+    federation: Any = SimpleNamespace(tags={name: np.array(v) for name, v in tags.items()})
+    assert _groups(federation, [0, 1, 2, 3]) == ("kind", [5, 6, 5, 6])
+    assert _groups(federation, [3, 1, 0]) == ("kind", [6, 6, 5])
+    assert _groups(federation, [0, 1]) == _groups(None, [0, 1]) == ("", [0, 0])

@@ -69,7 +69,13 @@ def test_a_map_is_as_tall_as_its_names_need_and_other_figures_are_not(
     write("gain", BOX, {}, tmp_path)
     heights = [figure.get_size_inches()[1] for figure, name, _ in saved if name.endswith("svg")]
     assert heights == pytest.approx([0.1 * 40 + 1.2, 2.6])
-    assert len(saved[0][0].axes) == 2  # with a bar of colours
+    drawn, bar = saved[0][0].axes  # a bar of colours
+    (image,) = drawn.images
+    assert (drawn.get_aspect(), image.get_interpolation()) == ("auto", "nearest")
+    assert bar.get_ylim() == (0, 1)
+    assert {label.get_fontsize() for label in drawn.get_xticklabels()} == {5.0}
+    assert {label.get_rotation() for label in drawn.get_xticklabels()} == {90.0}
+    assert {label.get_fontsize() for label in drawn.get_yticklabels()} == {5.0}
 
 
 def test_points_stand_across_their_box_whose_whiskers_leave_nothing_out(

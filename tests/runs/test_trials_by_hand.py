@@ -1,0 +1,77 @@
+"""What is tried before a run, and on what."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fedblocks as fb
+from fedblocks.core.errors import UserError
+from fedblocks.core.task import Task
+from fedblocks.data.arrays import warn_of_lost_digits
+from fedblocks.runs import sameness, trials
+
+
+def test_a_run_is_compared_on_the_cpu_and_client_after_client() -> None:
+    data, net, method = {"name": "digits", "clients": 4}, {"name": "mlp"}, {"name": "fedavg"}
+    tables = {"data": data, "net": net, "method": method}
+    changes = {"device": "cuda", "engine": "vectorised", "rounds": 3, "seed": 5}
+    config = fb.Config.model_validate({**tables, **changes})
+    plain = sameness.on_the_cpu(config)
+    assert (plain.device, plain.engine, plain.rounds, plain.seed) == ("cpu", "sequential", 3, 5)
+    assert (config.device, config.engine) == ("cuda", "vectorised")
+
+
+def beside(outputs: Tensor, y: Tensor) -> Tensor:
+    """Depends on the other examples."""
+    return (outputs - outputs.mean(0)).square().sum(-1)
+
+
+def test_a_loss_is_tried_silently_in_double_precision_and_alone() -> None:
+    trial = trials.TaskTrial(torch.randn(2, 1), torch.randn(2, 1), "ann")
+    seen: list[tuple[torch.dtype, bool]] = []
+
+    def square(outputs: Tensor, y: Tensor) -> Tensor:
+        seen.append((outputs.dtype, outputs.requires_grad))
+        return (outputs - y).square().sum(-1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trials._try_loss(Task("regression", loss=square), trial)
+    assert seen == [(torch.float32, True), (torch.float64, False), (torch.float64, False)]
+    with pytest.raises(UserError, match="is another when other examples are beside it"):
+        trials._try_loss(Task("regression", loss=beside), trial)
+
+
+# float32 rounds values around 2e9 by up to 64, and the values of a column are 1000 apart or more
+TIMES = np.array([2e9, 2e9 + 1000, 2e9 + 2000, 2e9 + 3060.0])
+
+
+@pytest.mark.parametrize(
+    ("x", "column"),
+    [
+        (np.stack([np.arange(4.0), TIMES], 1), 1),
+        (torch.from_numpy(TIMES)[:, None], 0),
+        (torch.from_numpy(TIMES)[:, None].requires_grad_(), 0),
+        (-TIMES[:, None], 0),
+        (TIMES[:, None] - 2e9, None),
+        (np.full((4, 1), 0.1), None),  # no spread to lose
+        (1.0 + 1e-15 * np.arange(4.0)[:, None], None),  # a spread of rounding
+        (1e6 * (1.0 + 1e-15 * np.arange(4.0)[:, None]), None),
+        (1e-6 * (1.0 + 1e-9 * np.arange(4.0)[:, None]), 0),
+        (TIMES.astype(np.float32)[:, None], None),
+        (np.zeros((0, 1)), None),
+    ],
+)
+def test_columns_whose_differences_float32_rounds_away_are_told(
+    x: object, column: int | None
+) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        warn_of_lost_digits(x)
+    told = [int(str(one.message).split()[1]) for one in said]
+    assert told == ([] if column is None else [column])
