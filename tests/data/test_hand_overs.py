@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,11 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.arrays import as_inputs
+from fedblocks.data.arrays import _as_numbers, as_inputs
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets import idx
 from fedblocks.data.sets.signals import channel_statistics
+from fedblocks.data.storage import read_arrays, write_npz
 from fedblocks.data.testbeds.camera import other_camera
 
 
@@ -75,3 +78,61 @@ def test_a_camera_sees_every_image_alike_however_many_there_are() -> None:
     for row in (0, 511, 512, 513, 1023, 1024, 1029):
         alone = DataPool(pool.x[row : row + 1], pool.y[:1], 1)
         torch.testing.assert_close(seen[row], other_camera(alone, side=3, noise=0.0).x[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0.5, np.nan], torch.float32), ([np.inf, -np.inf], torch.float32),
+        ([0.1], torch.float64), ([2.0**24 + 1], torch.float64), ([1e300], torch.float64),
+    ],
+)  # fmt: skip
+def test_targets_are_in_single_precision_where_it_holds_the_same_numbers(
+    values: list[float], kind: torch.dtype
+) -> None:
+    given = torch.tensor(values, dtype=torch.float64)
+    found = _as_numbers(given)
+    assert found.dtype == kind
+    assert torch.equal(found.double().nan_to_num(7), given.nan_to_num(7))
+
+
+def test_a_file_is_with_the_system_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    path = tmp_path / "a.npz"
+
+    def sync(file: int) -> None:
+        (draft,) = tmp_path.iterdir()
+        seen.append((os.fstat(file).st_size, [*read_arrays(draft)], path.exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    write_npz(path, "pool", {}, {"x": np.arange(3)})
+    assert seen == [(path.stat().st_size, ["header", "x"], False)]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    ("make", "files", "classes"),
+    [
+        (idx.mnist, idx.MNIST, 10), (idx.fashion_mnist, idx.FASHION, 10),
+        (idx.mnist_writers, idx.WRITERS, 10),
+    ],
+    ids=["mnist", "fashion_mnist", "mnist_writers"],
+)  # fmt: skip
+@pytest.mark.parametrize(("part", "labels"), [("all", [3, 5]), ("train", [3]), ("test", [5])])
+def test_pictures_of_a_part_are_scaled_and_say_where_they_come_from(
+    make: Any, files: Any, classes: int, part: str, labels: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    arrays = {
+        "x": np.full((2, 1, 28, 28), 51, np.uint8), "y": np.array([3, 5], np.uint8),
+        "train_rows": np.array(1),
+    }  # fmt: skip
+    asked: list[Any] = []
+    monkeypatch.setattr(idx, "cached_arrays", lambda *chosen: asked.append(chosen) or arrays)
+    pool = make(part)
+    assert asked[0][0] is files and pool.classes == classes and pool.y.tolist() == labels
+    assert pool.x.flatten()[0].item() == pytest.approx((51 / 255 - 0.1307) / 0.3081)
+    assert pool.about["name"] == make.__name__ and pool.about["part"] == part
+    assert pool.about["source"] in (files.home, idx.WRITERS_HOME)

@@ -166,3 +166,16 @@ def test_items_that_are_pairs_may_have_several_inputs() -> None:
             stack_dataset(data, "label", "user")
     with pytest.raises(DataError, match='there is no field "user"'):
         fb.Federation.from_torch([(1.0, 0), (2.0, 1)])
+
+
+def test_a_saved_data_set_is_read_by_the_roles_of_its_columns(
+    data: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(hugging_face, "load_saved", lambda *where: asked.append(where) or data)
+    pool = hugging_face.saved_data_set("folder", "user", "label", ("a",), "other")
+    assert asked == [("folder", "other")] and pool.y.tolist() == [5, 5, 6]
+    assert list(pool.users) == [1, 0, 1] and pool.x.shape == (3, 1)  # type: ignore[arg-type]
+    assert pool.about["path"] == "folder"
+    made = fb.Federation.from_hf("folder", columns=["b"], part="test")
+    assert asked[1] == ("folder", "test") and made.x.tolist() == [[4.0], [5.0], [6.0]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import fedblocks as fb
 from fedblocks.core.errors import UserError
 from fedblocks.core.task import Task
 from fedblocks.data.arrays import warn_of_lost_digits
-from fedblocks.runs import sameness, trials
+from fedblocks.runs import build, sameness, trials
 
 
 def test_a_run_is_compared_on_the_cpu_and_client_after_client() -> None:
@@ -24,6 +26,18 @@ def test_a_run_is_compared_on_the_cpu_and_client_after_client() -> None:
     plain = sameness.on_the_cpu(config)
     assert (plain.device, plain.engine, plain.rounds, plain.seed) == ("cpu", "sequential", 3, 5)
     assert (config.device, config.engine) == ("cuda", "vectorised")
+
+
+def test_a_run_is_in_half_precision_only_if_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(build, "refuse_half", lambda *given: asked.append(given))
+    experiment: Any = SimpleNamespace(methods={"all": SimpleNamespace(net=fb.small_net())})
+    cpu = torch.device("cpu")
+    usual = SimpleNamespace(precision="float32")
+    assert build._is_half(usual, experiment, cpu) is False and not asked  # type: ignore[arg-type]
+    half = SimpleNamespace(precision="bf16")
+    assert build._is_half(half, experiment, cpu) is True  # type: ignore[arg-type]
+    assert asked == [([torch.float64], cpu)]
 
 
 def beside(outputs: Tensor, y: Tensor) -> Tensor:

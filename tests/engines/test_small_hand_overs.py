@@ -1,0 +1,61 @@
+"""Small pieces of the end of a round and of a first step, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedblocks.engines import close_round
+from fedblocks.engines.first_step import _length, _product, _way, _ways
+from fedblocks.engines.round import Experiment
+from fedblocks.engines.sequential import Sequential
+from fedblocks.methods.ditto import Ditto
+from fedblocks.testing.federations import small_federation, small_net
+
+
+def test_bytes_are_fetched_for_every_lane_and_group_in_their_places() -> None:
+    experiment = Experiment.of(Ditto(small_net()), small_federation(), 0)
+    job = experiment.training_job("all", [0, 1], experiment.start())
+    own = close_round.ClientResults.of(job, Sequential().train(job))
+    down = {"shared": torch.tensor([3, 4])}
+    lanes = [
+        {"a": replace(own, trained=replace(own.trained, bytes_down=down), bytes_up={})},
+        {"b": replace(own, bytes_up={"shared": torch.tensor([5, 6]), "more": torch.tensor([7])})},
+    ]
+    first, second = close_round.fetch_bytes(lanes)
+    assert {k: v.tolist() for k, v in first["a"].trained.bytes_down.items()} == {"shared": [3, 4]}
+    assert first["a"].bytes_up == {}
+    up = {name: sizes.tolist() for name, sizes in second["b"].bytes_up.items()}
+    assert up == {"shared": [5, 6], "more": [7]}
+    # what was counted is on the host in one piece
+    assert first["a"].trained.bytes_down["shared"].untyped_storage().nbytes() > 2 * 8
+    none = replace(own, trained=replace(own.trained, bytes_down={}), bytes_up={})
+    assert close_round.fetch_bytes([{"a": none}]) == [{"a": none}]
+
+
+def test_ways_are_measured_in_double_precision_without_history() -> None:
+    after = {"w": torch.tensor([2.0**24, 3.0]).requires_grad_(), "n": torch.tensor([7])}
+    before = {"w": torch.tensor([0.5, 0.0]), "other": torch.zeros(1)}
+    way = _way(after, before)
+    assert way.keys() == {"w"} and way["w"].tolist() == [2.0**24 - 0.5, 3.0]
+    assert not way["w"].requires_grad and _way(before, before)["w"].dtype == torch.double
+    again = _way(before, {"w": torch.tensor([2.0**24, 3.0]).requires_grad_()})
+    assert again["w"].tolist() == [0.5 - 2.0**24, -3.0] and not again["w"].requires_grad
+    small = {"a": torch.tensor([3e-30]), "b": torch.tensor([4e-30]).requires_grad_()}
+    assert _length(small) == pytest.approx(5e-30)  # whose squares are 0 in single precision
+    assert _product({"a": torch.tensor([2.0, 3.0])}, {"a": torch.tensor([5.0, 7.0])}) == 31.0
+
+
+def test_a_way_has_a_length_and_a_part_along_that_of_training() -> None:
+    block = lambda *values: {"w": torch.tensor(values)}
+    ways = _ways(
+        {"a": block(3.0, 4.0), "b": block(1.0, 0.0), "c": block(0.0)},
+        {"a": block(0.0, 0.0), "b": block(0.0, 0.0)},
+        {"a": block(0.0, 2.0)},
+        largest=0.0,
+    )
+    assert ways == {"a": 5.0, "a, along": pytest.approx(4.0), "b": 1.0}
+    usual = _ways({"a": block(1e-9)}, {"a": block(0.0)}, {"a": block(1e-9)}, largest=1.0)
+    assert usual["a, along"] < 1e-10  # as short as rounding: without a direction
