@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.arrays import _as_numbers, as_inputs
+from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.arrays import _as_numbers, as_inputs, name_targets
+from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
+from fedblocks.data.rows import Rows
 from fedblocks.data.sets import idx
 from fedblocks.data.sets.signals import channel_statistics
 from fedblocks.data.storage import read_arrays, write_npz
@@ -136,3 +139,51 @@ def test_pictures_of_a_part_are_scaled_and_say_where_they_come_from(
     assert pool.x.flatten()[0].item() == pytest.approx((51 / 255 - 0.1307) / 0.3081)
     assert pool.about["name"] == make.__name__ and pool.about["part"] == part
     assert pool.about["source"] in (files.home, idx.WRITERS_HOME)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [([-2, -1], "labels go from -2 to -1"), ([0, 0], "classes is 0"), ([], "classes is 0")],
+)
+def test_labels_below_zero_are_told_from_a_number_of_classes(labels: Any, said: str) -> None:
+    y = torch.tensor(labels, dtype=torch.int64)
+    rows = Rows.none(0)
+    with pytest.raises(DataError, match=said):
+        Federation(torch.zeros(len(y), 1), y, rows, rows, rows, classes=0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "words"),
+    [
+        (["b", "a", "b"], [1, 0, 1], ["a", "b"]),
+        (("b", "a"), [1, 0], ["a", "b"]),
+        (np.array(["b", "a"]), [1, 0], ["a", "b"]),
+        (np.array(["b", "a"], object), [1, 0], ["a", "b"]),
+        ([["b", "a"], ["c", "c"]], [[1, 0], [2, 2]], ["a", "b", "c"]),
+        ([2, 0], [2, 0], []),
+        (torch.tensor([2, 0]), [2, 0], []),
+        (np.array([2, 0], object), [2, 0], []),
+        ([], [], []),
+    ],
+)
+def test_labels_that_are_words_are_numbered_in_the_order_of_the_alphabet(
+    labels: Any, numbers: Any, words: list[str]
+) -> None:
+    found, names = name_targets(labels, CLASSIFICATION)
+    assert np.asarray(found).tolist() == numbers and names == words
+    assert name_targets(labels, Task("regression"))[0] is labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["1", 1], r"several types, such as 1 \(int\) and '1' \(str\)"),
+        (("a", 2.5), r"several types, such as 2.5 \(float\) and 'a' \(str\)"),
+        (np.array(["a", 1], object), "labels are of several types"),
+        ([b"a", b"b"], "labels are bytes, such as b'a'"),
+        (np.array([b"a"]), "labels are bytes, such as b'a'"),
+    ],
+)
+def test_words_beside_numbers_and_bytes_are_refused(labels: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        name_targets(labels, CLASSIFICATION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,8 @@ import fedblocks as fb
 from fedblocks.core.errors import UserError
 from fedblocks.core.task import Task
 from fedblocks.data.arrays import warn_of_lost_digits
-from fedblocks.runs import build, sameness, trials
+from fedblocks.data.rows import Rows
+from fedblocks.runs import build, idle_blocks, sameness, trials
 
 
 def test_a_run_is_compared_on_the_cpu_and_client_after_client() -> None:
@@ -89,3 +91,24 @@ def test_columns_whose_differences_float32_rounds_away_are_told(
         warn_of_lost_digits(x)
     told = [int(str(one.message).split()[1]) for one in said]
     assert told == ([] if column is None else [column])
+
+
+def test_data_without_training_rows_are_tried_on_two_examples_of_nobody() -> None:
+    federation = fb.small_federation()
+    some = trials._take_examples(fb.small_net(), federation)
+    assert some.client == str(federation.names[0]) and len(some.y) == 8  # of the largest's 10
+    empty = replace(federation, train=Rows.none(federation.clients))
+    nobody = trials._take_examples(fb.small_net(), empty)
+    assert nobody.client == "" and len(nobody.outputs) == len(nobody.y) == 2
+
+
+def test_the_most_steps_of_a_client_count_in_phases_that_train_a_block() -> None:
+    update = lambda lr, *names: SimpleNamespace(lr=lr, train=names)
+    phase = lambda *updates: SimpleNamespace(updates=updates)
+    phases = [phase(update(0.1, "a")), phase(update(0.0, "a"), update(0.1, "b"))]
+    clients = [[[1, 2], [1]], [[1, 2, 3], []]]  # steps of each in each phase
+    job: Any = SimpleNamespace(batches=clients, phases=phases, cohort=SimpleNamespace(round=0))
+    assert idle_blocks._steps(job, "a") == [3] and idle_blocks._steps(job, "b") == [1]
+    assert idle_blocks._steps(job, "c") == []
+    job.batches = []
+    assert idle_blocks._steps(job, "a") == [0]

@@ -10,7 +10,7 @@ import pytest
 
 from fedblocks.core.errors import DataError
 from fedblocks.data import sets
-from fedblocks.data.sets import corpora, har_groups, tff, wisdm
+from fedblocks.data.sets import corpora, har, har_groups, tff, wisdm
 from fedblocks.data.sets.signals import Windows
 from fedblocks.data.testbeds import unlike
 
@@ -169,3 +169,29 @@ def test_a_file_of_wisdm_with_many_malformed_records_is_refused(
             wisdm.read_raw(local)
     else:
         assert len(wisdm.read_raw(local).signal) == 99
+
+
+def test_recordings_of_phones_and_watches_are_read_as_their_files_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(har, "cached_recordings", lambda *given: asked.append(given))
+    monkeypatch.setattr(har, "hapt_compact", lambda local: "compact")
+    monkeypatch.setattr(har, "hapt_raw", lambda local: "raw")
+    har.hapt_recordings()
+    har.wisdm51_recordings()
+    (files, read, *known), watch = asked
+    assert files is har.HAPT and known == [har.HAPT_ACTIVITIES, 50, "hapt"]
+    assert watch == (har.WATCH, har.watch_compact, har.WATCH_ACTIVITIES, 20, "wisdm51_watch")
+    form = lambda name: type("Local", (), {"source": type("Source", (), {"form": name})})
+    assert read(form("compact")) == "compact" and read(form("raw")) == "raw"
+
+
+@pytest.mark.parametrize("make", [har.hapt, har.wisdm51_watch])
+def test_windows_are_cut_as_asked(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hapt_recordings", "wisdm51_recordings"):
+        monkeypatch.setattr(har, name, lambda: "recordings")
+    monkeypatch.setattr(har, "window_pool", lambda *given: given)
+    split = (0.5, 0.2, 0.3)
+    assert make(9, 0.25, 3.0, split, 4) == ("recordings", 9, 0.25, 3.0, split, 4)
+    assert make()[1] == {har.hapt: 128, har.wisdm51_watch: 52}[make]
