@@ -17,6 +17,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Rows
 from fedblocks.data.sets import idx
+from fedblocks.data.sets.own import refuse_other_letters
 from fedblocks.data.sets.signals import channel_statistics
 from fedblocks.data.storage import read_arrays, write_npz
 from fedblocks.data.testbeds.camera import other_camera
@@ -187,3 +188,33 @@ def test_labels_that_are_words_are_numbered_in_the_order_of_the_alphabet(
 def test_words_beside_numbers_and_bytes_are_refused(labels: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
         name_targets(labels, CLASSIFICATION)
+
+
+@pytest.mark.parametrize("bad", [{"side": 0}, {"blur": 0.0}, {"side": -1}])
+def test_a_camera_has_a_side_and_a_blur(bad: dict[str, Any]) -> None:
+    pool = DataPool(torch.zeros(1, 1, 2, 2), torch.zeros(1, dtype=torch.int64), 1)
+    with pytest.raises(DataError, match=next(iter(bad))):
+        other_camera(pool, **bad)
+
+
+def test_a_column_of_users_in_other_letters_is_no_feature() -> None:
+    for names in (["a", " User "], ["USER"], ["user "]):
+        with pytest.raises(DataError, match='has no column "user", but one that is called'):
+            refuse_other_letters("a table", "user", names)
+    refuse_other_letters("a table", "user", ["a", "user", "User"])
+    refuse_other_letters("a table", "user", ["a", "users"])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ({"y": 2}, "y"), ({"users": 2}, "users"), ({"coarse": 4}, "coarse"), ({"x": 2}, "x"),
+    ],
+)  # fmt: skip
+def test_all_that_a_pool_holds_has_as_many_rows(lengths: dict[str, int], said: str) -> None:
+    rows = {"x": 3, "y": 3, "users": 3, "coarse": 3, **lengths}
+    with pytest.raises(DataError, match=rf"\b{said}\b"):
+        DataPool(
+            torch.zeros(rows["x"], 1), torch.zeros(rows["y"], dtype=torch.int64), 1,
+            users=np.zeros(rows["users"]), coarse=np.zeros(rows["coarse"], np.int64),
+        )  # fmt: skip

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fedblocks.engines import close_round
 from fedblocks.engines.first_step import _length, _product, _way, _ways
+from fedblocks.engines.replay.running import _FOR_WAY_BACK, _kernel, _with_gradients
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.ditto import Ditto
@@ -59,3 +62,17 @@ def test_a_way_has_a_length_and_a_part_along_that_of_training() -> None:
     assert ways == {"a": 5.0, "a, along": pytest.approx(4.0), "b": 1.0}
     usual = _ways({"a": block(1e-9)}, {"a": block(0.0)}, {"a": block(1e-9)}, largest=1.0)
     assert usual["a, along"] < 1e-10  # as short as rounding: without a direction
+
+
+def test_only_a_fused_recurrent_layer_with_a_way_back_runs_with_gradients() -> None:
+    fused, add = torch.ops.aten.mkldnn_rnn_layer.default, torch.ops.aten.add.Tensor
+    recorded = lambda call, outs: SimpleNamespace(call=call, outs=tuple(range(outs)))
+    kernel = lambda call, outs, direct=False: _kernel(recorded(call, outs), direct)  # type: ignore[arg-type]
+    way_back = kernel(fused, _FOR_WAY_BACK)
+    assert isinstance(way_back, partial) and way_back.func is _with_gradients
+    assert way_back.args == (fused._op,)
+    assert kernel(fused, _FOR_WAY_BACK - 1) is fused._op
+    assert kernel(add, _FOR_WAY_BACK) is add._op
+    assert kernel(add, 1, direct=True) is torch._C._VariableFunctions.add  # type: ignore[attr-defined]
+    with torch.no_grad():
+        assert _with_gradients(lambda x: (torch.is_grad_enabled(), x), 3) == (True, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.grids import tune
 from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import Note
@@ -179,3 +179,24 @@ def test_trials_that_count_are_complete_pruned_or_refused() -> None:
     tune._tell(study, 1, heard.append)
     tune._tell(study, 1, None)
     assert [own.number for own in heard] == [1]
+
+
+def test_a_search_begins_in_a_folder_that_is_empty_or_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "_plan", lambda base, space: {"rounds": base})
+    folder = tmp_path / "below" / "search"
+    tune._begin(folder, 3, {})  # type: ignore[arg-type]
+    assert (folder / tune.PLAN).read_text() == "rounds = 3\n"
+    tune._begin(folder, 3, {})  # type: ignore[arg-type]
+    with pytest.raises(RunFolderError, match="holds a search with other settings"):
+        tune._begin(folder, 4, {})  # type: ignore[arg-type]
+    (folder / "study.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match="link"):
+        tune._begin(folder, 3, {})  # type: ignore[arg-type]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary").touch()
+    with pytest.raises(RunFolderError, match="is not empty and not a search"):
+        tune._begin(tmp_path / "other", 3, {})  # type: ignore[arg-type]
+    with pytest.raises(RunFolderError, match="cannot write"):
+        tune._begin(tmp_path / "other" / "diary" / "x", 3, {})  # type: ignore[arg-type]
