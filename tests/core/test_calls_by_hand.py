@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import fedblocks as fb
+from fedblocks.core.cuts import shared_tensors
 from fedblocks.core.errors import NetError
 from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
 from fedblocks.core.server import Cohort
@@ -85,3 +86,10 @@ def test_a_base_of_which_a_part_has_no_numbers_has_no_hash() -> None:
         apart = fb.lora(make, rank=1, targets="0", head="2")
     assert {value.is_meta for value in apart.base.values()} == {True, False}
     assert apart.base_hash == "" != fb.lora(make, rank=1, targets="0", head="2").base_hash
+
+
+def test_only_a_parameter_with_several_names_is_shared() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    assert shared_tensors(module) == []
+    module[2].weight = module[0].weight
+    assert shared_tensors(module) == [["0.weight", "2.weight"]]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from fedblocks.engines.first_step import moves_of
 from fedblocks.engines.rehearsal import Rehearsal
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.steadiness import Steadiness
@@ -90,3 +91,14 @@ def test_a_client_of_middling_size_is_tried_first_then_the_largest_then_the_smal
     with pytest.raises(ValueError, match="of 7 rows"):
         rehearsal.play()
     assert tried == [7, 8, 3]
+
+
+def test_a_first_step_is_concluded_with_the_copy_of_its_only_client(rehearsal: Rehearsal) -> None:
+    experiment, state = rehearsal.experiment, rehearsal.state
+    moves = moves_of(experiment.training_job("all", [3], state), state)
+    ((uploads, cohort),) = Watched.seen
+    assert cohort.ids.tolist() == [3] and uploads.keys() == {"shared"}
+    for value in uploads["shared"].copies.values():
+        assert len(value) == 1 and not value.requires_grad
+    assert moves["lengths"].keys() == {"phases", "finish", "writes", "conclude"}
+    assert moves["lengths"]["conclude"]["shared"] > 0
