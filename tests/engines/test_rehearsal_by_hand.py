@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedblocks.engines.first_step import moves_of
-from fedblocks.engines.rehearsal import Rehearsal
+from fedblocks.engines.rehearsal import Rehearsal, rehearse
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.steadiness import Steadiness
 from fedblocks.methods.ditto import Ditto
-from fedblocks.testing.federations import small_federation, small_net
+from fedblocks.testing.federations import small_federation, small_net, without_training_rows
 
 CLIENTS = [1, 2, 3]  # with 7, 3 and 8 training rows
 
@@ -102,3 +102,20 @@ def test_a_first_step_is_concluded_with_the_copy_of_its_only_client(rehearsal: R
         assert len(value) == 1 and not value.requires_grad
     assert moves["lengths"].keys() == {"phases", "finish", "writes", "conclude"}
     assert moves["lengths"]["conclude"]["shared"] > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "clients", "played"),
+    [(True, [0, 1, 2], [[1, 2]]), (True, [0], []), (False, [0, 1, 2], []), (False, [0], [])],
+)
+def test_methods_of_others_are_rehearsed_with_clients_that_have_rows(
+    own: bool, clients: list[int], played: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = without_training_rows(small_federation(), 0)
+    experiment = Experiment.of((Watched if own else Ditto)(small_net()), data, 0)
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        Rehearsal, "play", lambda self: seen.append((self.clients, self.is_padded)) or ["said"]
+    )
+    assert rehearse(experiment, clients, False) == ["said"] * len(played)
+    assert seen == [(ids, False) for ids in played]
