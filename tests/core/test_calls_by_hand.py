@@ -14,6 +14,7 @@ import fedblocks as fb
 from fedblocks.core.cuts import shared_tensors
 from fedblocks.core.errors import NetError
 from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
+from fedblocks.core.method import Method
 from fedblocks.core.server import Cohort
 from fedblocks.methods.fedavg import FedAvg
 
@@ -93,3 +94,21 @@ def test_only_a_parameter_with_several_names_is_shared() -> None:
     assert shared_tensors(module) == []
     module[2].weight = module[0].weight
     assert shared_tensors(module) == [["0.weight", "2.weight"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "stays"),
+    [(fb.FedAvg, False), (fb.Local, True), (fb.Ditto, True), (fb.FedPer, True)],
+)
+def test_a_method_keeps_something_on_clients_if_any_block_is_private(
+    method: type[Method], stays: bool
+) -> None:
+    assert method(fb.small_net()).has_personal_state is stays
+
+
+@pytest.mark.parametrize("statistics", ["average", "local"])
+def test_statistics_that_stay_are_a_state_of_their_own(statistics: Any) -> None:
+    with_them = fb.Net.of(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    assert fb.FedAvg(with_them, statistics=statistics).has_personal_state is (statistics == "local")
+    plain = fb.Net.of(nn.Sequential(nn.Linear(2, 2)))
+    assert not fb.FedAvg(plain, statistics=statistics).has_personal_state

@@ -15,6 +15,7 @@ from fedblocks.core.local_round import PhaseRun, step_key, train
 from fedblocks.core.net import Net
 from fedblocks.core.template import tensor_places
 from fedblocks.engines import behaviour
+from fedblocks.engines.net_check.check import _takes_one
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.trial import SEED, NetTrial, examples_for
 from fedblocks.engines.processes import workers
@@ -247,3 +248,20 @@ def test_engines_and_plain_torch_drop_the_same_numbers_of_every_client(engine: s
         for name, value in theirs.items():
             torch.testing.assert_close(ours[name], value, rtol=0, atol=trial.tolerance)
     assert trial.losses(engine) == pytest.approx(trial.wanted_losses())
+
+
+def test_a_net_that_fails_on_a_single_example_is_told_where_clients_are_stacked() -> None:
+    def takes(answer: Any) -> Any:
+        net: Any = lambda start, x: answer(x)
+        return SimpleNamespace(
+            net=net, starts=[{}], x=torch.zeros(4, 2), y=torch.zeros(4, 5), classes=3
+        )
+
+    fits = lambda x: torch.zeros(len(x), 5, 3)
+    squeezed = lambda x: torch.zeros(len(x), 5, 3).squeeze(0)
+    fails: Any = lambda x: [][0]
+    assert _takes_one(takes(fits), "vectorised") == ""
+    assert _takes_one(takes(squeezed), "vectorised") == "of one example it makes [5, 3]"
+    assert "it fails on a batch of one example" in _takes_one(takes(fails), "vectorised")
+    for answer in (fits, squeezed, fails):
+        assert _takes_one(takes(answer), "sequential") == ""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from .test_rounds_by_hand import experiment
+import torch
+
+from fedblocks.engines.close_round import Admitted
+from fedblocks.runs.ranks.ranks import Ranks
+from fedblocks.runs.ranks.uploads import GroupUploads, describe_group
+from fedblocks.testing.federations import small_net
+
+from .test_rounds_by_hand import Plain, cohort_of, experiment, upload
 
 
 def test_a_rank_works_on_its_clients_with_what_all_of_them_are_sent() -> None:
@@ -18,3 +25,15 @@ def test_a_rank_works_on_its_clients_with_what_all_of_them_are_sent() -> None:
     assert len(job.sent.reads["model"].slots) == 2
     evaluation = own.job("all", [0], state, [], False, "adapt")
     assert (len(evaluation.cohort), evaluation.training, evaluation.purpose) == (0, False, "adapt")
+
+
+def test_a_group_whose_clients_are_all_on_one_rank_is_known_everywhere() -> None:
+    part = ([4, 0], [1.0, 5.0], [1.0, 3.0])
+    admitted = Admitted({"model": upload(*part)}, cohort_of(part[0]), [])
+    said = [None, describe_group(admitted), None]
+    own = GroupUploads(
+        Ranks(0, 3, 1.0), Plain(small_net()), None, said, torch.device("cpu")
+    )  # at a rank that has none of them
+    whole = own.uploads["model"]
+    assert whole.ids.tolist() == [0, 4] and whole.weights.flatten().tolist() == [3.0, 1.0]
+    assert own.counts == [0, 2, 0] and own.outline("model").keys() == {"w", "n"}

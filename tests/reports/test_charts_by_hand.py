@@ -11,7 +11,7 @@ import pytest
 from fedblocks.reports.html import results
 from fedblocks.reports.html.figures import Look
 from fedblocks.reports.html.gather import Point
-from fedblocks.reports.html.maps import _groups
+from fedblocks.reports.html.maps import MAPS, _groups, numbers_of
 from fedblocks.reports.html.results import (
     _box,
     _capital,
@@ -134,3 +134,13 @@ def test_the_first_tag_that_tells_clients_apart_and_some_alike_gives_their_group
     assert _groups(federation, [0, 1, 2, 3]) == ("kind", [5, 6, 5, 6])
     assert _groups(federation, [3, 1, 0]) == ("kind", [6, 6, 5])
     assert _groups(federation, [0, 1]) == _groups(None, [0, 1]) == ("", [0, 0])
+
+
+def test_at_most_six_maps_are_drawn_and_none_of_blocks_without_numbers() -> None:
+    rounds = {1: {0: [0.1, 0.2], 1: [0.3, 0.4]}}
+    blocks = {"empty": {1: {0: [], 1: []}}, **{f"b{number}": rounds for number in range(7)}}
+    runs: Any = {"a": SimpleNamespace(numbers=lambda: blocks)}
+    made: Any = SimpleNamespace(firsts=runs, methods=lambda name: {})
+    drawn = numbers_of(made)
+    assert [one.block for one in drawn] == [f"b{number}" for number in range(MAPS)] and MAPS == 6
+    assert drawn[0].title == "b0 of a" and drawn[0].values.shape == (1, 2, 2)
