@@ -19,6 +19,7 @@ from fedblocks.data.rows import Rows
 from fedblocks.data.sets import idx
 from fedblocks.data.sets.own import refuse_other_letters
 from fedblocks.data.sets.signals import channel_statistics
+from fedblocks.data.splits import split_rows_stratified
 from fedblocks.data.storage import read_arrays, write_npz
 from fedblocks.data.testbeds.camera import other_camera
 
@@ -218,3 +219,8 @@ def test_all_that_a_pool_holds_has_as_many_rows(lengths: dict[str, int], said: s
             torch.zeros(rows["x"], 1), torch.zeros(rows["y"], dtype=torch.int64), 1,
             users=np.zeros(rows["users"]), coarse=np.zeros(rows["coarse"], np.int64),
         )  # fmt: skip
+
+
+def test_a_stratified_split_of_nothing_is_nothing() -> None:
+    parts = split_rows_stratified(Rows.none(2), np.zeros(0, np.int64), (0.5, 0.25, 0.25), 0)
+    assert [part.sizes.tolist() for part in parts] == [[0, 0]] * 3
