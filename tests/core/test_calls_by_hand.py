@@ -12,9 +12,12 @@ from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.cuts import shared_tensors
+from fedblocks.core.decay import _weights_of
 from fedblocks.core.errors import NetError
 from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
 from fedblocks.core.method import Method
+from fedblocks.core.metrics import calibration_error
+from fedblocks.core.parts import Value
 from fedblocks.core.server import Cohort
 from fedblocks.methods.fedavg import FedAvg
 
@@ -112,3 +115,17 @@ def test_statistics_that_stay_are_a_state_of_their_own(statistics: Any) -> None:
     assert fb.FedAvg(with_them, statistics=statistics).has_personal_state is (statistics == "local")
     plain = fb.Net.of(nn.Sequential(nn.Linear(2, 2)))
     assert not fb.FedAvg(plain, statistics=statistics).has_personal_state
+
+
+def test_confidence_is_compared_with_right_answers_bin_by_bin() -> None:
+    """Of 15 bins, 0.05 is in the first, 0.1 in the second and 0.13 too, 0.99 in the last."""
+    shares = torch.tensor([0.05, 0.1, 0.13, 0.99]).double()
+    there = torch.tensor([1.0, 0.0, 1.0, 0.0]).double()
+    wanted = (0.95 + abs((0 - 0.1) + (1 - 0.13)) + 0.99) / 4
+    found = calibration_error(torch.logit(shares)[:, None], there[:, None])
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("shape", "decays"), [((), False), ((3,), False), ((3, 2), True)])
+def test_of_blocks_that_are_no_net_matrices_decay(shape: tuple[int, ...], decays: bool) -> None:
+    assert _weights_of(Value(torch.zeros(shape))) == ({"value"} if decays else set())

@@ -57,9 +57,9 @@ def _differ(net: LoraNet, x: Tensor, paths: Collection[str]) -> bool:
     merged = net.merge({**start, **factors})
     changed = {name: merged[name] for name in merged if name in net.base}
     with torch.no_grad(), mode.mode(training=False, mapped=False):
-        plain = net({**start, **zeros}, x).double()
-        ours = net({**start, **factors}, x).double()
-        theirs = net({**start, **zeros, **changed}, x).double()
+        plain = net({**start, **zeros}, x)
+        ours = net({**start, **factors}, x)
+        theirs = net({**start, **zeros, **changed}, x)
     if not bool(ours.isfinite().all() and theirs.isfinite().all()):
         return False  # which is told elsewhere
     effect = (theirs - plain).abs().max()
