@@ -12,14 +12,16 @@ from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.cuts import shared_tensors
-from fedblocks.core.decay import _weights_of
+from fedblocks.core.decay import DecayGroups, _weights_of, with_groups
 from fedblocks.core.errors import NetError
 from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
 from fedblocks.core.method import Method
 from fedblocks.core.metrics import calibration_error
+from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Value
 from fedblocks.core.server import Cohort
 from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.flow.instance_routes import Paced
 
 ROWS = torch.zeros(2, 3)
 NAMED, UNNAMED = Fields.of({"a": ROWS, "b": ROWS}), Fields.of((ROWS, ROWS))
@@ -129,3 +131,13 @@ def test_confidence_is_compared_with_right_answers_bin_by_bin() -> None:
 @pytest.mark.parametrize(("shape", "decays"), [((), False), ((3,), False), ((3, 2), True)])
 def test_of_blocks_that_are_no_net_matrices_decay(shape: tuple[int, ...], decays: bool) -> None:
     assert _weights_of(Value(torch.zeros(shape))) == ({"value"} if decays else set())
+
+
+def test_groups_of_decay_are_made_inside_of_another_optimizer_too() -> None:
+    exempt = frozenset({1})
+    chosen, all_alike = SGD(weight_decay=0.1, decay="weights"), SGD(weight_decay=0.1)
+    assert with_groups(chosen, exempt) == DecayGroups(chosen, exempt)
+    assert with_groups(all_alike, exempt) == all_alike
+    paced = Paced(chosen, 2, 3.0)
+    assert with_groups(paced, exempt) == Paced(DecayGroups(chosen, exempt), 2, 3.0)  # type: ignore[arg-type]
+    assert with_groups(Paced(all_alike, 2, 3.0), exempt) == Paced(all_alike, 2, 3.0)

@@ -11,6 +11,7 @@ from torch import nn
 
 from fedblocks.core import pretrained
 from fedblocks.core.errors import NetError
+from fedblocks.core.fields import Fields
 
 
 class Kind:
@@ -87,5 +88,8 @@ def test_a_kind_of_model_is_looked_up_and_its_outputs_are_logits(
     assert Kind.asked["config"] == ("folder", {"vocab_size": 9})
     assert net.output == "logits" and net.dtype == torch.float64
     assert net.head.names == ("1.weight",) and net.init(0)["0.weight"].abs().sum() == 0
+    assert net.fields is None
+    fields = Fields.of({"tokens": torch.zeros(2, 3).long(), "mask": torch.ones(2, 3).long()})
+    assert pretrained.load_pretrained("folder", fields, model="causal-lm").fields == fields
     with pytest.raises(NetError, match='"causal" is no kind of model'):
         pretrained.load_pretrained("folder", model="causal")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedblocks.core.errors import DataError
-from fedblocks.core.samplers import MOST_ROUNDS, TraceSampler, _read_trace, _round_in
+from fedblocks.core.samplers import MOST_ROUNDS, SizeSampler, TraceSampler, _read_trace, _round_in
 
 NAMES = [f"client-{number}" for number in range(20)]
 
@@ -78,3 +78,16 @@ def test_a_client_who_is_not_in_the_data_is_refused_in_whatever_round() -> None:
     trace.check_names(("ann", "eve"))
     with pytest.raises(DataError, match=r"the trace: .*eve"):
         trace.check_names(("ann", "bob"))
+
+
+def test_clients_are_drawn_by_size_and_those_without_rows_never() -> None:
+    def draw(sizes: list[int], count: int, seed: int = 0) -> list[int]:
+        who = SimpleNamespace(
+            ids=list(range(3, 3 + len(sizes))), count=count, sizes=np.array([7, 7, 7, *sizes]),
+            draw=np.random.default_rng(seed),
+        )  # fmt: skip
+        return SizeSampler()(who)  # type: ignore[arg-type]
+
+    assert sorted(draw([1, 0, 1, 5], 9)) == [3, 5, 6] and len(draw([1, 0, 1, 5], 2)) == 2
+    often = [draw([1, 9], 1, seed)[0] for seed in range(300)].count(4)
+    assert 240 < often < 295  # nine of ten times

@@ -9,8 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fedblocks.core.local_round import step_key
 from fedblocks.engines import close_round
+from fedblocks.engines.auto import trial
 from fedblocks.engines.first_step import _length, _product, _way, _ways
+from fedblocks.engines.replay.replayed import _Visit
 from fedblocks.engines.replay.running import _FOR_WAY_BACK, _kernel, _with_gradients
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
@@ -78,3 +81,21 @@ def test_only_a_fused_recurrent_layer_with_a_way_back_runs_with_gradients() -> N
     assert kernel(add, 1, direct=True) is torch._C._VariableFunctions.add  # type: ignore[attr-defined]
     with torch.no_grad():
         assert _with_gradients(lambda x: (torch.is_grad_enabled(), x), 3) == (True, 3)
+
+
+def test_steps_that_are_repeated_have_the_noise_of_plain_ones() -> None:
+    local = SimpleNamespace(tensors={"key": torch.tensor(5)})
+    stretch = SimpleNamespace(local=local, number=2)
+    visit = _Visit(stretch, [None] * 3)  # type: ignore[arg-type, list-item]
+    plain = [int(step_key(stretch, torch.tensor(count))) for count in (1, 2, 3)]  # type: ignore[arg-type]
+    assert [int(key) for key in visit.keys] == plain and len({*plain}) == 3
+
+
+def test_the_seconds_of_a_trial_are_those_of_training_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, trained = iter([3.0, 4.0, 5.5]), []
+    monkeypatch.setattr(trial.time, "perf_counter", lambda: next(clock))
+    engine = SimpleNamespace(train=lambda job: trained.append((job, next(clock))))
+    assert trial.measure_seconds(engine, "job") == 2.5  # type: ignore[arg-type]
+    assert trained == [("job", 4.0)]  # in between

@@ -15,6 +15,7 @@ from fedblocks.core.local_round import PhaseRun, step_key, train
 from fedblocks.core.net import Net
 from fedblocks.core.template import tensor_places
 from fedblocks.engines import behaviour
+from fedblocks.engines.net_check import check
 from fedblocks.engines.net_check.check import _takes_one
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.trial import SEED, NetTrial, examples_for
@@ -265,3 +266,28 @@ def test_a_net_that_fails_on_a_single_example_is_told_where_clients_are_stacked(
     assert "it fails on a batch of one example" in _takes_one(takes(fails), "vectorised")
     for answer in (fits, squeezed, fails):
         assert _takes_one(takes(answer), "sequential") == ""
+
+
+def test_a_report_is_on_numbers_that_are_the_same_each_time_or_on_tokens_of_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[torch.Tensor] = []
+    unclear = [True, False]
+
+    def report(net: Any, x: torch.Tensor) -> Any:
+        seen.append(x)
+        return SimpleNamespace(unclear=unclear.pop(0) if unclear else False)
+
+    monkeypatch.setattr(check, "check_net", report)
+    plain: Any = SimpleNamespace(fields=None)
+    data, before = torch.full((9, 3), 1e6), torch.get_rng_state()
+    check._report_on(plain, data)
+    drawn = torch.randn((check.EXAMPLES, 3), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(seen[0], drawn) and torch.equal(seen[1], data[: check.EXAMPLES])
+    assert torch.equal(torch.get_rng_state(), before)
+    check._report_on(plain, data)
+    check._report_on(plain, data.long())
+    check._report_on(SimpleNamespace(fields=3), data)  # type: ignore[arg-type]
+    assert torch.equal(seen[2], drawn) and len(seen) == 5
+    assert torch.equal(seen[3], data.long()[: check.EXAMPLES])
+    assert torch.equal(seen[4], data[: check.EXAMPLES])
