@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedblocks import nets
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.recurrent_net import Unrolled, _check
 from fedblocks.layers.recurrence import recurrence
-from fedblocks.nets import lstm
 
 CLIENTS, BATCH, STEPS, WIDTH, HIDDEN = 3, 4, 5, 6, 7
 NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -103,8 +103,8 @@ def test_only_a_plain_lstm_is_run_step_by_step(options: dict[str, Any], plain: b
 
 
 def test_a_net_is_unrolled_if_it_has_one_layer_of_lstm() -> None:
-    one = Unrolled.of(lstm((7,), 5, units=4, embedding=3))
+    one = Unrolled.of(nets.lstm((7,), 5, units=4, embedding=3))
     assert one is not None and (one.width, one.hidden) == (3, 4)
     assert Unrolled.of(Net.of(lambda: nn.Sequential(nn.Linear(3, 4)))) is None
     with pytest.raises(UserError, match="cannot be run step by step"):
-        Unrolled.of(lstm((7,), 5, layers=2))
+        Unrolled.of(nets.lstm((7,), 5, layers=2))
