@@ -18,6 +18,7 @@ from mutants.project import Project, digest
 from mutants.sites import Site
 
 RECORDING = 900.0  # seconds that a file of tests may take
+LATER = 5.0  # seconds of tests that reach a line which runs when tests are collected, too
 FIRST = 2.0  # seconds of tests that import what is changed: all their cases come first
 IMPORTS = "imports.json"
 Lines = dict[str, int]  # by test, a bit for each line where a statement begins
@@ -130,10 +131,17 @@ class Reach:
         return site.at_import or bool(self.at_import.get(site.file, 0) & 1 << site.lines[0])
 
     def tests(self, site: Site) -> list[str]:
-        """Those that reach the statement; first the quick and near ones that do little else."""
+        """Those that reach the statement; first the quick and near ones that do little else. What
+        runs when tests are collected may be felt by others, too: they come after.
+        """
+        reaching = [] if site.at_import else self._reaching(site)
+        if not self.runs_at_import(site):
+            return reaching
+        others = self._of_constants(site.file, self.lines.get(site.file, {}), names_of(site))
+        return list(dict.fromkeys([*affordable(reaching, self.cost, LATER), *others]))
+
+    def _reaching(self, site: Site) -> list[str]:
         reached, names = self.lines.get(site.file, {}), names_of(site)
-        if self.runs_at_import(site):
-            return self._of_constants(site.file, reached, names)
         telling = [test for test, bits in reached.items() if bits & 1 << site.lines[0]]
         near = {test: self.nearness.of(test, site.file, names) for test in telling}
         share = {test: reached[test].bit_count() / self.breadth[test] for test in telling}

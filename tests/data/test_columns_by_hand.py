@@ -20,6 +20,7 @@ from fedblocks.data.sets.columns import (
     inputs_of,
     pool_of_columns,
 )
+from fedblocks.data.user_ids import user_ids
 
 NUMBERS, LABELS = Task("regression"), Task("multi-label")
 
@@ -115,3 +116,25 @@ def test_a_pool_of_columns_says_what_it_is_made_of() -> None:
     numbers = pool_of_columns("t", columns, Roles(("y", "z"), "who", task=NUMBERS), {})
     assert numbers.classes == 2 and numbers.y.tolist() == [[0.0, 3.0], [2.0, 4.0]]
     assert numbers.about["class_names"] == ["y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("users", "said"),
+    [
+        (objects("a", None, float("nan")), "the user id of row 1 is None, and so are 1 more"),
+        (objects(float("nan"), "b"), "the user id of row 0 is nan"),
+        (np.array([1.0, 2.0, np.nan]), "the user id of row 2 is nan"),
+        (objects("a", 1), "users are of mixed types: 1 is"),
+        (["a", 1], "users are of mixed types: 1 is"),
+        ([], "there are no rows"),
+        ([[1], [2]], r"users have shape \[2, 1\]"),
+    ],
+)
+def test_a_user_id_that_is_missing_or_odd_is_named(users: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        user_ids(users)
+
+
+def test_ids_of_one_kind_are_taken_as_they_are() -> None:
+    assert user_ids(objects("b", "a")).dtype.kind == "U"
+    assert user_ids([3, 1]).tolist() == [3, 1] and user_ids(("b", "a")).tolist() == ["b", "a"]
