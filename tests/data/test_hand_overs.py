@@ -12,7 +12,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import _as_numbers, as_inputs, name_targets
+from fedblocks.data.arrays import _as_numbers, as_inputs, from_numpy, name_targets
 from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Rows
@@ -224,3 +224,14 @@ def test_all_that_a_pool_holds_has_as_many_rows(lengths: dict[str, int], said: s
 def test_a_stratified_split_of_nothing_is_nothing() -> None:
     parts = split_rows_stratified(Rows.none(2), np.zeros(0, np.int64), (0.5, 0.25, 0.25), 0)
     assert [part.sizes.tolist() for part in parts] == [[0, 0]] * 3
+
+
+def test_numbers_that_int64_does_not_hold_are_refused_wherever_they_come_in() -> None:
+    wide = np.array([1, 2**63], np.uint64)
+    with pytest.raises(DataError, match="row 1 of y has 9223372036854775808, too large for int64"):
+        from_numpy(wide, "y")
+    assert from_numpy(np.array([2**63 - 1], np.uint64)).tolist() == [2**63 - 1]
+    fixed = np.arange(3.0)
+    fixed.flags.writeable = False
+    from_numpy(fixed)[0] = 7.0
+    assert fixed.tolist() == [0.0, 1.0, 2.0]  # what cannot be written to is copied

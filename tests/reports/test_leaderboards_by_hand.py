@@ -11,6 +11,7 @@ import pytest
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.reports import compare, tables
 from fedblocks.reports.comparison_text import COLUMNS, difference_text, rank_of, shown_cells
+from fedblocks.reports.html import page
 from fedblocks.reports.intervals import Interval
 from fedblocks.runs.storage.main_metric import MainMetric
 
@@ -190,3 +191,43 @@ def test_runs_side_by_side_have_their_best_round_by_validation() -> None:
     assert first["std"] == pytest.approx(0.1) and first["worst"] == 0.6
     assert tables.leaderboard(runs, part="validation")[0]["below_reference"] is None
     assert tables.leaderboard(runs, part="validation")[0]["best_by_validation"] is None
+
+
+def test_a_template_that_asks_for_what_is_not_there_fails_and_values_are_escaped() -> None:
+    templates = page.environment()
+    made = templates.from_string("{{ a }}\n  {% if a %}\nyes\n  {% endif %}\n{{ b|number }}")
+    assert made.render(a="<b>", b=None) == "&lt;b&gt;\nyes\n-"
+    with pytest.raises(Exception, match="is undefined"):
+        made.render(b=1)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_command_that_reads_a_program_is_handed_what_a_comparison_uses(
+    by_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[Any] = []
+    played: list[Any] = []
+
+    def play(grid: Any, out: Any, on_run: Any) -> Any:
+        played.append((grid, out, on_run))
+        raise UserError("stop here", "")
+
+    monkeypatch.setattr(compare, "hand_over", lambda recipes: handed.append(recipes()))
+    monkeypatch.setattr(compare, "refuse_ranks", lambda name: handed.append(name))
+    monkeypatch.setattr(compare, "recipes_of", lambda *given: ["recipes", *given])
+    monkeypatch.setattr(compare, "read_grid", lambda *given: ("read", *given))
+    monkeypatch.setattr(compare, "grid_of", lambda *given: ("made", *given))
+    monkeypatch.setattr(compare, "play_grid", play)
+    with pytest.raises(UserError, match="stop here"):
+        if by_name:
+            compare.compare("digits", ["ditto"], 3, "out", ["rounds=2"])
+        else:
+            compare.compare(["method"], "data", rounds=2, sampler="own")  # type: ignore[list-item, arg-type]
+    (grid, out, _), name, used = played[0], *handed
+    assert name == "compare"
+    if by_name:
+        assert used == [] and grid == ("read", "digits", ["ditto"], 3, ["rounds=2"])
+        assert str(out) == "out"
+    else:
+        assert used == ["recipes", ["method"], "data", "own"] and out is None
+        assert grid == ("made", ["method"], "data", 2, 6, {"sampler": "own"})

@@ -200,3 +200,48 @@ def test_a_search_begins_in_a_folder_that_is_empty_or_its_own(
         tune._begin(tmp_path / "other", 3, {})  # type: ignore[arg-type]
     with pytest.raises(RunFolderError, match="cannot write"):
         tune._begin(tmp_path / "other" / "diary" / "x", 3, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_first_complete_trial_says_whether_the_code_is_that_of_before(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(tune, "check_taken_over", lambda *given: asked.append(given))
+    monkeypatch.setattr(tune, "_config", lambda what, changes: [what, *changes])
+    search = tune.Search("digits", ["rounds=3"], {}, tmp_path, None, lambda note: None)
+    tune._check_taken_over(search, [trial(0, "pruned"), trial(1, "fail")])
+    assert asked == []
+    if there:
+        (tmp_path / "trial-002").mkdir()
+        (tmp_path / "trial-002" / tune.CONFIG).touch()
+    tune._check_taken_over(search, [trial(0, "pruned"), trial(2), trial(3)])
+    expected = (tmp_path / "trial-002", ["digits", "rounds=3", "lr=2"])
+    assert asked == ([expected] if there else [])
+
+
+def test_a_search_goes_on_until_there_are_enough_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story: list[Any] = []
+    base: Any = SimpleNamespace(
+        method=SimpleNamespace(name="fedavg"), data=SimpleNamespace(name="digits"), seed=5
+    )
+    monkeypatch.setattr(tune, "refuse_ranks", story.append)
+    monkeypatch.setattr(tune, "_optuna", lambda: OPTUNA)
+    monkeypatch.setattr(tune, "parse_space", lambda changes: ({"lr": 1}, ["rounds=3"]))
+    monkeypatch.setattr(tune, "_check_examples", lambda *given: base)
+    monkeypatch.setattr(tune, "_key", lambda *given: "abc")
+    monkeypatch.setattr(tune, "_begin", lambda folder, *_: story.append(("begin", folder)))
+    monkeypatch.setattr(tune, "_study", lambda optuna, folder, seed: ("study", seed))
+    monkeypatch.setattr(tune, "_ended_trials", lambda study: [trial(0)])
+    monkeypatch.setattr(
+        tune, "_check_taken_over", lambda search, ended: story.append(("same code", len(ended)))
+    )
+    monkeypatch.setattr(tune, "_ask", lambda optuna, study, search, left: ("ask", study, left))
+    monkeypatch.setattr(tune, "_try_settings", story.append)
+    found = tune.tune("digits", ["lr=0.1..1"], 4, tmp_path)
+    assert story == ["tune", ("begin", tmp_path), ("same code", 1), ("ask", ("study", 5), 3)]
+    assert found.best.number == 0 and found.folder == tmp_path
+    tune.tune("digits", ["lr=0.1..1"], 4)
+    assert story[5] == ("begin", tune.RUNS / "tune-fedavg-digits-abc")

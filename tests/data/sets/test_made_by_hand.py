@@ -195,3 +195,16 @@ def test_windows_are_cut_as_asked(make: Any, monkeypatch: pytest.MonkeyPatch) ->
     split = (0.5, 0.2, 0.3)
     assert make(9, 0.25, 3.0, split, 4) == ("recordings", 9, 0.25, 3.0, split, 4)
     assert make()[1] == {har.hapt: 128, har.wisdm51_watch: 52}[make]
+
+
+def test_sentences_of_one_moment_stay_in_their_order_and_empty_ones_are_left_out() -> None:
+    said: Any = [("2", ["late"]), ("1", ["z"]), ("1", []), ("1", ["a"])]
+    assert tff.in_order(said) == [["z"], ["a"], ["late"]]
+
+
+def test_small_deviations_are_scaled_and_constant_features_are_not() -> None:
+    features = np.array([[1.0, 4.0, np.nan], [1.5, 4.0, np.nan], [9.0, 6.0, 3.0]], np.float32)
+    found = wisdm.fill_and_scale(features, np.array([True, True, False]))
+    assert found[:, 0].tolist() == [-1.0, 1.0, 31.0]  # mean 1.25, deviation 0.25
+    assert found[:, 1].tolist() == [0.0, 0.0, 2.0]  # a constant keeps its scale
+    assert found[:2, 2].tolist() == [0.0, 0.0] and found.dtype == np.float32
