@@ -99,3 +99,14 @@ def test_the_seconds_of_a_trial_are_those_of_training_its_job(
     engine = SimpleNamespace(train=lambda job: trained.append((job, next(clock))))
     assert trial.measure_seconds(engine, "job") == 2.5  # type: ignore[arg-type]
     assert trained == [("job", 4.0)]  # in between
+
+
+def test_tensors_of_the_last_cohort_are_kept_and_of_no_other() -> None:
+    experiment = Experiment.of(Ditto(small_net()), small_federation(tags=("kind",)), 3)
+    first = experiment.cohort([4, 1], 0)
+    assert first.ids.tolist() == [4, 1] and first.sizes.tolist() == [5.0, 7.0]
+    again = experiment.cohort([4, 1], 7)
+    assert again.ids is first.ids and again.round == 7 and again.seed != first.seed
+    experiment.cohort([0], 0)
+    assert list(experiment.last_cohort) == [(0,)]
+    assert first.population == 6 and first.tags["kind"].tolist() == [0, 1]
