@@ -13,6 +13,7 @@ from fedblocks.core.local_round import step_key
 from fedblocks.engines import close_round
 from fedblocks.engines.auto import trial
 from fedblocks.engines.first_step import _length, _product, _way, _ways
+from fedblocks.engines.processes.engine import WorkerGroup
 from fedblocks.engines.replay.replayed import _Visit
 from fedblocks.engines.replay.running import _FOR_WAY_BACK, _kernel, _with_gradients
 from fedblocks.engines.round import Experiment
@@ -110,3 +111,30 @@ def test_tensors_of_the_last_cohort_are_kept_and_of_no_other() -> None:
     experiment.cohort([0], 0)
     assert list(experiment.last_cohort) == [(0,)]
     assert first.population == 6 and first.tags["kind"].tolist() == [0, 1]
+
+
+def test_engines_are_tried_with_the_threads_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    seen: list[int] = []
+
+    def try_engines(plan: object, engines: object) -> dict[str, float]:
+        seen.append(torch.get_num_threads())
+        raise ValueError("failed")
+
+    monkeypatch.setattr(trial, "_try_engines", try_engines)
+    plan = SimpleNamespace(threads=before + 1, engines=dict)
+    with pytest.raises(ValueError, match="failed"):
+        trial.try_out(plan)  # type: ignore[arg-type]
+    assert seen == [before + 1] and torch.get_num_threads() == before
+
+
+def test_kinds_of_jobs_are_kept_without_what_is_sent_and_known_again() -> None:
+    experiment = Experiment.of(Ditto(small_net()), small_federation(), 0)
+    job = experiment.training_job("all", [0, 1], experiment.start())
+    group = WorkerGroup()
+    assert group._kind(job) == 0 == group._kind(replace(job, cohort=job.cohort))
+    other = replace(job, training=False)
+    assert group._kind(other) == 1 and group._kind(job) == 0
+    for kept in group.kinds.values():
+        assert kept.sent.blocks == {} and kept.sent.reads == {} and kept.method is job.method
+    assert job.sent.blocks != {}

@@ -42,3 +42,20 @@ def test_a_label_is_that_of_the_options(
     adapted: dict[str, Any] = {"net": adapted_net(), "head": "shared"}
     made = kind(**(adapted if "LoRA" in kind.__name__ else {"net": small_net()}), **options)
     assert getattr(kind, what) == usually and getattr(made, what) == exactly
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({"alpha_param": "softmax"}, [[0.0] * 4] * 2),
+        ({"alpha_param": "projection"}, [[0.25] * 4] * 2),
+        ({"alpha_param": "projection", "alpha_scope": "model"}, [[0.25] * 4]),
+    ],
+)
+def test_branches_begin_with_the_same_weight(options: Any, start: list[list[float]]) -> None:
+    made = PFedMB(small_net(), branches=4, **options)
+    part: Any = made.blocks()["alpha"].part
+    assert part.init(0)["value"].tolist() == start
+    assert all(
+        alpha.tolist() == [0.25] * 4 for alpha in made.alpha({"alpha": part.init(0)}).values()
+    )

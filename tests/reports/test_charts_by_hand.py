@@ -11,7 +11,7 @@ import pytest
 from fedblocks.reports.html import results
 from fedblocks.reports.html.figures import Look
 from fedblocks.reports.html.gather import Point
-from fedblocks.reports.html.maps import MAPS, _groups, numbers_of
+from fedblocks.reports.html.maps import MAPS, _groups, _numbers, numbers_of
 from fedblocks.reports.html.results import (
     _box,
     _capital,
@@ -144,3 +144,16 @@ def test_at_most_six_maps_are_drawn_and_none_of_blocks_without_numbers() -> None
     drawn = numbers_of(made)
     assert [one.block for one in drawn] == [f"b{number}" for number in range(MAPS)] and MAPS == 6
     assert drawn[0].title == "b0 of a" and drawn[0].values.shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "clients", "width", "shown"),
+    [(30, 2, 3, 20), (7, 2, 3, 7), (30, 100, 12, 10), (30, 100, 200, 1), (30, 150, 12, 10)],
+)  # at most 20 rounds, and 12,000 numbers of at most 100 clients in all of them
+def test_a_map_has_as_many_rounds_as_a_page_can_bear(
+    rounds: int, clients: int, width: int, shown: int
+) -> None:
+    numbers = {r: {c: [float(c)] * width for c in range(clients)} for r in range(1, rounds + 1)}
+    found = _numbers("a", "block", numbers, None)
+    assert found is not None and found.values.shape == (shown, min(clients, 100), width)
+    assert found.rounds[-1] == rounds and len(found.labels) == width
