@@ -177,3 +177,10 @@ def test_sixteen_of_many_outputs_are_written_down_from_the_first_to_the_last() -
     """Every second of 31, and all of a few."""
     assert behaviour._spread(torch.arange(31.0)) == [float(2 * i) for i in range(16)]
     assert behaviour._spread(torch.arange(3.0)) == [0.0, 1.0, 2.0]
+
+
+def test_the_largest_number_of_answers_leaves_out_what_is_none() -> None:
+    inf, nan = float("inf"), float("nan")
+    assert _largest(torch.tensor([nan, 0.25, -0.5])) == 0.5
+    assert _largest(torch.tensor([inf, -inf, 0.25])) == 0.25
+    assert _largest(torch.tensor([nan, inf])) == 0.0 == _largest(torch.zeros(0))
