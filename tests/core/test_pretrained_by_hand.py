@@ -81,10 +81,12 @@ def test_a_kind_of_model_is_looked_up_and_its_outputs_are_logits(
         AutoConfig=SimpleNamespace(from_pretrained=lambda source, **config: (source, config)),
     )
     monkeypatch.setattr(pretrained, "import_module", lambda name: library)
-    monkeypatch.setattr(pretrained, "require_packages", lambda *names: None)
+    needed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(pretrained, "require_packages", lambda *names: needed.append(names))
     net = pretrained.load_pretrained(
         "folder", model="causal-lm", head="1", dtype=torch.float64, vocab_size=9
     )
+    assert needed == [("a model of Hugging Face", "hub", "transformers")]
     assert Kind.asked["config"] == ("folder", {"vocab_size": 9})
     assert net.output == "logits" and net.dtype == torch.float64
     assert net.head.names == ("1.weight",) and net.init(0)["0.weight"].abs().sum() == 0

@@ -12,7 +12,12 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import _as_numbers, as_inputs, as_targets, from_numpy, name_targets
+from fedblocks.data.arrays import (
+    _as_numbers,
+    as_inputs,
+    from_numpy,
+    name_targets,
+)
 from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Rows
@@ -235,10 +240,3 @@ def test_numbers_that_int64_does_not_hold_are_refused_wherever_they_come_in() ->
     fixed.flags.writeable = False
     from_numpy(fixed)[0] = 7.0
     assert fixed.tolist() == [0.0, 1.0, 2.0]  # what cannot be written to is copied
-
-
-def test_masked_labels_are_refused_by_every_way_in() -> None:
-    masked = np.ma.masked_array([1, 0], [True, False])
-    for way in (lambda: name_targets(masked, CLASSIFICATION), lambda: as_targets(masked)):
-        with pytest.raises(DataError, match="y is a masked array"):
-            way()
