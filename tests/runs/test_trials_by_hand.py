@@ -112,3 +112,29 @@ def test_the_most_steps_of_a_client_count_in_phases_that_train_a_block() -> None
     assert idle_blocks._steps(job, "c") == []
     job.batches = []
     assert idle_blocks._steps(job, "a") == [0]
+
+
+def test_a_run_that_would_wait_for_nothing_is_refused_while_it_is_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(config: Any, federation: Any) -> None:
+        raise UserError("nothing to wait for", "")
+
+    for name in ("check_stopping", "_check_faults"):
+        with monkeypatch.context() as patch:
+            patch.setattr(build, name, refuse)
+            patch.setattr(build, "hold_out", lambda config, federation: ([0], []))
+            patch.setattr(build, "device_of", lambda config: (torch.device("cpu"), "why"))
+            patch.setattr(build, "experiment_of", lambda *given: pytest.fail("too late"))
+            with pytest.raises(UserError, match="nothing to wait for"):
+                build.prepare(SimpleNamespace(stopping=None, faults=None), fb.small_federation())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("listener", ["on_round", "on_note", "on_evaluation"])
+def test_a_listener_that_cannot_be_called_is_refused_at_once(listener: str) -> None:
+    for begin in (
+        lambda **given: fb.run(fb.FedAvg(fb.small_net()), fb.small_federation(), 1, **given),
+        lambda **given: fb.resume("nowhere", **given),
+    ):
+        with pytest.raises(UserError, match=listener):
+            begin(**{listener: 3})
