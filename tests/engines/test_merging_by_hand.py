@@ -94,3 +94,10 @@ def test_a_difference_counts_beyond_a_share_of_outputs_and_of_their_change(
     monkeypatch.setattr(merging, "_factors", lambda net, start, paths: {"a": torch.ones(1)})
     net: Any = Answers(plain, ours, theirs)
     assert merging._differ(net, torch.zeros(2, 1), ["a"]) is differ
+
+
+def test_what_is_tried_is_the_same_each_time_and_draws_nothing_from_others() -> None:
+    net, before = adapted(0.5), torch.get_rng_state()
+    first, again = (merging._factors(net, net.init(0), ["2"]) for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert torch.equal(torch.get_rng_state(), before)
