@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
 from fedblocks.core.method import Method
 from fedblocks.core.metrics import calibration_error
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.own_code import _PACKAGE
 from fedblocks.core.parts import Value
 from fedblocks.core.server import Cohort
 from fedblocks.methods.fedavg import FedAvg
@@ -141,3 +143,7 @@ def test_groups_of_decay_are_made_inside_of_another_optimizer_too() -> None:
     paced = Paced(chosen, 2, 3.0)
     assert with_groups(paced, exempt) == Paced(DecayGroups(chosen, exempt), 2, 3.0)  # type: ignore[arg-type]
     assert with_groups(Paced(all_alike, 2, 3.0), exempt) == Paced(all_alike, 2, 3.0)
+
+
+def test_the_package_is_told_from_code_of_others_by_its_folder() -> None:
+    assert Path(fb.__file__).resolve().parent == _PACKAGE

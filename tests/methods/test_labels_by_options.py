@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedblocks.core.method import Method
+from fedblocks.methods._common.clustering import complete_linkage
 from fedblocks.methods.lora.adapted import DOWN, UP
 from fedblocks.methods.lora.fedavg_lora import FedAvgLoRA
 from fedblocks.methods.lora.ffa_lora import FFALoRA
@@ -59,3 +61,8 @@ def test_branches_begin_with_the_same_weight(options: Any, start: list[list[floa
     assert all(
         alpha.tolist() == [0.25] * 4 for alpha in made.alpha({"alpha": part.init(0)}).values()
     )
+
+
+def test_nobody_is_in_no_group() -> None:
+    assert complete_linkage(np.zeros((0, 0)), 2).tolist() == []
+    assert complete_linkage(np.ones((1, 1)), 1).tolist() == [0]

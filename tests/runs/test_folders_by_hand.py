@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedblocks.core.errors import RunFolderError
-from fedblocks.runs.storage import folder
+from fedblocks.runs.storage import checkpoint, folder
 from fedblocks.runs.storage.folder import AFTER_CONFIG, BEFORE_CONFIG, CONFIG, REAL, STORE
 from fedblocks.runs.storage.manifest import seal
 
@@ -93,3 +94,20 @@ def test_a_run_of_a_real_federation_goes_on_where_its_server_is(tmp_path: Path) 
     (tmp_path / "federation" / "server").mkdir(parents=True)
     assert folder.command_for_real(tmp_path) == f"fedblocks federation local {tmp_path}"
     assert folder._continuing(tmp_path) == f"fedblocks resume {tmp_path}"  # no record says so
+
+
+def test_leftovers_of_processes_that_are_gone_are_removed_as_far_as_they_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (f".tmp-{os.getpid()}-a", ".tmp-7-b", ".tmp-8-c", "round-000001", ".tmp-x-d")
+    for name in names:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".tmp-9-link").symlink_to(tmp_path / "round-000001")
+    asked: list[Any] = []
+    monkeypatch.setattr(checkpoint, "alive", lambda number: number == 8)
+    monkeypatch.setattr(
+        checkpoint.shutil, "rmtree", lambda path, ignore_errors: asked.append(path.name)
+    )
+    checkpoint._remove_leftovers(tmp_path)
+    assert sorted(asked) == sorted(names[:2])  # also where something in them cannot be removed
+    assert not (tmp_path / ".tmp-9-link").is_symlink() and (tmp_path / "round-000001").is_dir()
