@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import torch
 from torch import nn
 
 import fedblocks as fb
+from fedblocks.core.blocks import Pool
 from fedblocks.core.cuts import shared_tensors
 from fedblocks.core.decay import DecayGroups, _weights_of, with_groups
-from fedblocks.core.errors import NetError
+from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.fields import KEYWORDS, PLACES, WHOLE, Fields, _how_to_call
 from fedblocks.core.method import Method
 from fedblocks.core.metrics import calibration_error
@@ -22,6 +24,7 @@ from fedblocks.core.optimizers import SGD
 from fedblocks.core.own_code import _PACKAGE
 from fedblocks.core.parts import Value
 from fedblocks.core.server import Cohort
+from fedblocks.core.state import check_statistics
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.flow.instance_routes import Paced
 
@@ -147,3 +150,26 @@ def test_groups_of_decay_are_made_inside_of_another_optimizer_too() -> None:
 
 def test_the_package_is_told_from_code_of_others_by_its_folder() -> None:
     assert Path(fb.__file__).resolve().parent == _PACKAGE
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [({}, False), ({"of": "other"}, True), ({"on_request": True}, True)],
+)
+def test_statistics_do_not_stay_with_slots_that_change(
+    options: dict[str, Any], refused: bool
+) -> None:
+    net = fb.Net.of(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    method: Any = SimpleNamespace(
+        net=net, statistics="local", blocks=lambda: {"pool": Pool(net.whole, 2, **options)}
+    )
+    if refused:
+        with pytest.raises(UserError, match='has no meaning for "pool"'):
+            check_statistics(method)
+    else:
+        check_statistics(method)
+    method.statistics = "average"
+    check_statistics(method)
+    method.statistics = "refuse"
+    with pytest.raises(UserError, match=r"net has running statistics \(1\)"):
+        check_statistics(method)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 
 from fedblocks.engines.close_round import Admitted
+from fedblocks.runs.ranks.ownership import MANY, owners_of
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.ranks.uploads import GroupUploads, describe_group
 from fedblocks.testing.federations import small_net
@@ -37,3 +40,11 @@ def test_a_group_whose_clients_are_all_on_one_rank_is_known_everywhere() -> None
     whole = own.uploads["model"]
     assert whole.ids.tolist() == [0, 4] and whole.weights.flatten().tolist() == [3.0, 1.0]
     assert own.counts == [0, 2, 0] and own.outline("model").keys() == {"w", "n"}
+
+
+@pytest.mark.parametrize(("clients", "unit"), [(MANY - 1, 1), (MANY, 64), (MANY + 1, 64)])
+def test_neighbours_of_a_large_federation_stay_together(clients: int, unit: int) -> None:
+    owners = owners_of(np.full(clients, 3), [], 4)
+    assert len(owners) == clients and {*owners.tolist()} == {0, 1, 2, 3}
+    changes = np.flatnonzero(np.diff(owners)) + 1
+    assert (changes % unit == 0).all() and (unit > 1 or (changes % 64 != 0).any())

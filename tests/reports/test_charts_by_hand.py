@@ -11,7 +11,7 @@ import pytest
 from fedblocks.reports.html import results
 from fedblocks.reports.html.figures import Look
 from fedblocks.reports.html.gather import Point
-from fedblocks.reports.html.maps import MAPS, _groups, _numbers, numbers_of
+from fedblocks.reports.html.maps import MAPS, Numbers, _groups, _heat, _numbers, numbers_of
 from fedblocks.reports.html.results import (
     _box,
     _capital,
@@ -157,3 +157,19 @@ def test_a_map_has_as_many_rounds_as_a_page_can_bear(
     found = _numbers("a", "block", numbers, None)
     assert found is not None and found.values.shape == (shown, min(clients, 100), width)
     assert found.rounds[-1] == rounds and len(found.labels) == width
+
+
+@pytest.mark.parametrize(
+    ("rows", "alike"), [([[0.5, 0.5], [0.5, 0.5]], True), ([[0.5], [0.6]], False), ([[0.5]], False)]
+)
+def test_clients_that_are_all_the_same_are_told_where_there_are_several(
+    rows: list[list[float]], alike: bool
+) -> None:
+    made = story({"a": {0: None}})
+    made.firsts = {"a": SimpleNamespace(result=SimpleNamespace(config=SimpleNamespace(seed=3)))}
+    labels = ["1.0 → 2.1", "1.1 → out"][: len(rows[0])]
+    numbers = Numbers("a", "gates", list(range(len(rows))), [4], np.array([rows]), labels)
+    chart = _heat(made, numbers, 2)
+    assert ("In the last round all clients are the same" in chart.note) is alike
+    assert chart.note.startswith("Seed 3;") and "A gate leads from one module" in chart.note
+    assert chart.id == "map-2" and "Move the slider" not in chart.note  # of one round

@@ -102,4 +102,5 @@ def test_a_line_is_thin_with_small_marks() -> None:
     publication._lines(axes, [LINE, {**LINE, "name": "b"}])
     (legend,) = axes.figure.legends
     assert legend._ncols == 4 and not legend.get_frame_on()
+    assert legend._outside_loc == "lower"  # under the axes, which make room
     assert legend.get_texts()[0].get_fontsize() == 6.5
