@@ -104,3 +104,11 @@ def test_a_line_is_thin_with_small_marks() -> None:
     assert legend._ncols == 4 and not legend.get_frame_on()
     assert legend._outside_loc == "lower"  # under the axes, which make room
     assert legend.get_texts()[0].get_fontsize() == 6.5
+
+
+def test_names_under_boxes_lean_and_end_at_their_box() -> None:
+    axes = figures.Figure().add_subplot()
+    publication._boxes(axes, [BOX, {**BOX, "name": "b &lt; c"}])
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["a", "b < c"]
+    assert {(label.get_rotation(), label.get_ha()) for label in labels} == {(45.0, "right")}
