@@ -6,6 +6,7 @@ import argparse
 from itertools import cycle
 from pathlib import Path
 
+from mutants.draws import add_draw
 from mutants.project import STRATA, Project
 from mutants.report import print_tables, write_page
 from mutants.session import Session
@@ -28,14 +29,14 @@ def main() -> None:
     chosen = words.parse_args()
     project = Project(Path.cwd())
     how = (chosen.jobs, chosen.seconds, chosen.minutes, tuple(chosen.only))
-    draws = {
-        seed: list(Session(project, seed, count, *how).run().values())
-        for seed, count in zip(chosen.seed, cycle(chosen.count))
-    }
-    if chosen.only:
-        print_tables(project, draws)
-    else:
-        write_page(project, draws)
+    draws = {}
+    for seed, count in zip(chosen.seed, cycle(chosen.count)):
+        session = Session(project, seed, count, *how)
+        draws[seed] = list(session.run().values())
+        if session.is_complete():
+            add_draw(project, seed, draws[seed])
+    print_tables(project, draws)
+    write_page(project)
 
 
 if __name__ == "__main__":

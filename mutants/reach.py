@@ -12,12 +12,13 @@ from typing import Any
 from mutants.crew import Worker
 from mutants.marks import Place
 from mutants.near import IMPORTS as OWN
-from mutants.near import STRANGER, Nearness
+from mutants.near import MENTIONS, STRANGER, Nearness, names_of
 from mutants.order import affordable, spread
 from mutants.project import Project, digest
 from mutants.sites import Site
 
 RECORDING = 900.0  # seconds that a file of tests may take
+LATER = 5.0  # seconds of tests that reach a line which runs when tests are collected, too
 FIRST = 2.0  # seconds of tests that import what is changed: all their cases come first
 IMPORTS = "imports.json"
 Lines = dict[str, int]  # by test, a bit for each line where a statement begins
@@ -130,27 +131,33 @@ class Reach:
         return site.at_import or bool(self.at_import.get(site.file, 0) & 1 << site.lines[0])
 
     def tests(self, site: Site) -> list[str]:
-        """Those that reach the statement; first the quick and near ones that do little else."""
-        reached = self.lines.get(site.file, {})
-        if self.runs_at_import(site):
-            return self._of_constants(site.file, reached)
+        """Those that reach the statement; first the quick and near ones that do little else. What
+        runs when tests are collected may be felt by others, too: they come after.
+        """
+        reaching = [] if site.at_import else self._reaching(site)
+        if not self.runs_at_import(site):
+            return reaching
+        others = self._of_constants(site.file, self.lines.get(site.file, {}), names_of(site))
+        return list(dict.fromkeys([*affordable(reaching, self.cost, LATER), *others]))
+
+    def _reaching(self, site: Site) -> list[str]:
+        reached, names = self.lines.get(site.file, {}), names_of(site)
         telling = [test for test, bits in reached.items() if bits & 1 << site.lines[0]]
-        worth = {
-            test: self.nearness.of(test, site.file) * reached[test].bit_count() / self.breadth[test]
-            for test in telling
-        }
-        ranked = sorted(telling, key=lambda test: (self.cost(test) + 0.02) / worth[test])
-        own = [test for test in ranked if self.nearness.of(test, site.file) == OWN]
+        near = {test: self.nearness.of(test, site.file, names) for test in telling}
+        share = {test: reached[test].bit_count() / self.breadth[test] for test in telling}
+        ranked = sorted(telling, key=lambda t: (self.cost(t) + 0.02) / near[t] / share[t])
+        own = [test for test in ranked if near[test] >= OWN]
         return spread(ranked, first=affordable(own, self.cost, FIRST))
 
-    def _of_constants(self, file: str, reached: Lines) -> list[str]:
+    def _of_constants(self, file: str, reached: Lines, names: frozenset[str]) -> list[str]:
         """Tests of what runs when a file is imported: reaching its functions says little, so that
         all files of tests have a turn, near ones first; also those that only import it.
         """
-        near = {test: self.nearness.of(test, file) for test in self.seconds}
+        near = {test: self.nearness.of(test, file, names) for test in self.seconds}
         telling = [test for test in near if test in reached or near[test] > STRANGER]
         worth = spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / near[test]))
-        return spread(worth, "::")
+        own = [test for test in worth if near[test] == MENTIONS]
+        return spread(worth, "::", first=affordable(own, self.cost, FIRST))
 
 
 def _by_file(places: Iterable[Place]) -> dict[str, int]:

@@ -2,116 +2,140 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
+from mutants.draws import load_draws
 from mutants.judge import CAUGHT
 from mutants.operators import OPERATORS
 from mutants.project import Project
 from mutants.sample import wilson
-from mutants.stored import EQUIVALENT, SURVIVORS, load
+from mutants.stored import CLOSED, EQUIVALENT, SURVIVORS, load
 
 HEAD = """# Mutants
 
 `make mutants` plants small bugs in copies of the source, one at a time, and runs the tests that
 reach the changed line. A bug is *caught* if a test fails, takes more than ten times as long, or its
-process dies. This page is written by that command.
+process dies. This page is written by that command, from what is noted in `tests/mutants`.
 
-The draw of a seed gives every group of packages and every kind of bug the same number of turns, so
-the share is not one of all possible bugs. The interval is Wilson's, at 95 %. **It says something
-about the next bug only for a seed that no test was written for**: once survivors of a draw were
-closed, its share is too high. Survivors of earlier draws are planted again by every call, and are
-counted apart. Tests are asked in the order of time, nearness and focus, up to a limit of seconds
-for each bug: a survivor on a line that thousands of tests reach may be caught by one that was not
-asked. Code for GPUs is left out.
+A seed draws the bugs: every group of packages and every kind of bug has the same number of turns,
+so that the share is not one of all possible bugs. **Only a fresh draw, which no test was written
+for, says something about the next bug.** Numbers are those of a draw when it was first planted:
+tests that its survivors led to do not change them. Intervals are Wilson's, at 95 %. Tests that
+import the changed file, are called after it or lie beside it are asked first, up to a limit of
+seconds: a survivor may be caught by a test that was not asked. Code for GPUs is left out.
 """
-COLUMNS = ("packages", "caught", "of", "share", "interval", "not reached", "timed out or died")
+KINDS = """## Kinds of bugs
 
-
-HISTORY = "history.md"
+| kind | what it does |
+|---|---|
+"""
+AROUND = 24  # characters that are shown before and after what is changed
 Rows = list[dict[str, Any]]
+Pair = tuple[int, int]  # bugs caught, and planted
 
 
-def write_page(project: Project, draws: dict[int, Rows]) -> None:
-    """Write the page of one or several seeds and print its tables."""
-    every = {row["key"]: row for rows in draws.values() for row in rows}
-    survivors = [row for row in every.values() if row["verdict"] not in CAUGHT]
-    drawn = {row["key"]: row for rows in draws.values() for row in rows if row["drawn"]}
-    parts = [HEAD, print_tables(project, draws), _history(project)]
-    parts += ["## Kinds of bugs\n", _kinds(list(drawn.values()))]
-    parts += ["## Survivors\n", _survivors(project, survivors)]
-    parts += ["## Equivalent\n", _equivalent(project)]
+def write_page(project: Project) -> None:
+    """Write the page from the draws, survivors and equivalent bugs that are noted."""
+    kinds = [f"| {name} | {operator.__doc__} |\n" for name, operator in OPERATORS.items()]
+    parts = [HEAD, _draws(project), "".join([KINDS, *kinds])]
+    parts += ["## Survivors\n", _survivors(project), "## Equivalent\n", _equivalent(project)]
     project.page.write_text("\n".join(parts))
 
 
-def _history(project: Project) -> str:
-    """What earlier draws showed, as somebody wrote it down."""
-    path = project.notes / HISTORY
-    return path.read_text() if path.exists() else ""
-
-
-def print_tables(project: Project, draws: dict[int, Rows]) -> str:
-    """One table for each seed, and what became of the survivors of earlier draws."""
-    parts = []
+def print_tables(project: Project, draws: dict[int, Rows]) -> None:
+    """What was caught now, also of seeds that are known already."""
     for seed, rows in draws.items():
-        drawn = [row for row in rows if row["drawn"]]
-        parts += [f"## Seed {seed}: {len(drawn)} bugs\n", _table(project, drawn)]
-    of_any = {row["key"] for rows in draws.values() for row in rows if row["drawn"]}
-    again = {row["key"]: row for rows in draws.values() for row in rows}
-    earlier = [row["verdict"] in CAUGHT for key, row in again.items() if key not in of_any]
-    parts += [f"Survivors of earlier draws: {sum(earlier)} of {len(earlier)} are caught now.\n"]
-    text = "\n".join(parts)
-    print(text)
-    return text
+        for fresh in (True, False):
+            mine = [row for row in rows if row["drawn"] is fresh]
+            print(f"\nseed {seed}, {'drawn' if fresh else 'survivors of earlier draws'}:")
+            for name in project.strata:
+                own = [row for row in mine if project.stratum(row["file"]) == name]
+                print(f"  {name}: {_share(_caught(own))}")
 
 
-def _table(project: Project, rows: list[dict[str, Any]]) -> str:
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|" + "--:|" * (len(COLUMNS) - 1)]
-    for name in project.strata:
-        lines.append(_line(name, [row for row in rows if project.stratum(row["file"]) == name]))
-    return "\n".join([*lines, _line("**all**", rows), ""])
+def _caught(rows: Rows) -> Pair:
+    return sum(row["verdict"] in CAUGHT for row in rows), len(rows)
 
 
-def _line(name: str, rows: list[dict[str, Any]]) -> str:
-    caught = sum(row["verdict"] in CAUGHT for row in rows)
-    low, high = wilson(caught, len(rows))
-    unreached = sum(row["verdict"] == "unreached" for row in rows)
-    ended = sum(row["verdict"] in ("timeout", "died") for row in rows)
-    share = f"{caught / len(rows):.0%}" if rows else "-"
-    cells = (name, caught, len(rows), share, f"{low:.0%} to {high:.0%}", unreached, ended)
-    return f"| {' | '.join(map(str, cells))} |"
+def _share(pair: Pair) -> str:
+    caught, total = pair
+    low, high = wilson(caught, total)
+    return f"{caught} of {total} ({caught / total:.0%}, {low:.0%} to {high:.0%})" if total else "-"
 
 
-def _kinds(rows: list[dict[str, Any]]) -> str:
-    lines = ["| kind | caught | of | what it does |", "|---|--:|--:|---|"]
-    for name, operator in OPERATORS.items():
-        mine = [row for row in rows if row["operator"] == name]
-        caught = sum(row["verdict"] in CAUGHT for row in mine)
-        lines.append(f"| {name} | {caught} | {len(mine)} | {operator.__doc__} |")
+def _draws(project: Project) -> str:
+    """The latest draws together, package by package, and all draws one by one."""
+    draws = load_draws(project)
+    latest = [draw for draw in draws if draw["latest"]]
+    seeds = ", ".join(dict.fromkeys(str(draw["seed"]) for draw in latest))
+    lines = [f"## The latest draws: seeds {seeds or '-'}\n", "| packages | caught |", "|---|---|"]
+    lines += [f"| {name} | {_share(_sum(latest, [name]))} |" for name in project.strata]
+    lines += [f"| **all** | {_share(_sum(latest, project.strata))} |", "\n## All draws\n"]
+    lines += [f"| seed | {' | '.join(project.strata)} | all | note |"]
+    lines += ["|--:|" + "--:|" * len(project.strata) + "--:|---|"]
+    for draw in draws:
+        pairs = [_sum([draw], [name]) for name in project.strata]
+        every = _sum([draw], draw["caught"])  # of the first ones only this is known
+        cells = [str(draw["seed"]), *map(_cell, (*pairs, every)), draw["note"]]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _survivors(project: Project, rows: Iterable[dict[str, Any]]) -> str:
-    notes = load(project, SURVIVORS)
-    lines = []
-    for row in sorted(rows, key=lambda row: (row["file"], row["function"], row["line"])):
-        asked, reaching = row["tests"]
-        tests = f"{asked} of {reaching} tests" if reaching else "no test reaches it"
-        note = notes.get(row["key"], {}).get("note") or "to be looked at"
-        place = f"`{row['file']}`, `{row['function'] or 'module'}`"
-        lines.append(f"- {place} ({tests}): `{_change(row)}`. {note}")
-    return "\n".join([*lines, ""]) if lines else "None.\n"
+def _sum(draws: Rows, packages: Iterable[str]) -> Pair:
+    pairs = [draw["caught"].get(name, (0, 0)) for draw in draws for name in packages]
+    return sum(caught for caught, _ in pairs), sum(total for _, total in pairs)
+
+
+def _cell(pair: Pair) -> str:
+    return f"{pair[0]}/{pair[1]}" if pair[1] else ""
+
+
+def _survivors(project: Project) -> str:
+    """Those that are open; for the others there is a test now."""
+    entries = load(project, SURVIVORS).values()
+    left = [entry for entry in entries if not entry["note"].startswith(CLOSED)]
+    lines = [f"- {_change(entry)} {entry['note'] or 'To be looked at.'}" for entry in left]
+    closed = f"Survivors of all draws that a test catches by now: {len(entries) - len(left)}.\n"
+    return "\n".join([closed, *lines, ""])
 
 
 def _equivalent(project: Project) -> str:
-    rows = load(project, EQUIVALENT).values()
+    """Those of one function that have one reason are counted."""
+    alike: dict[tuple[str, ...], Rows] = defaultdict(list)
+    for row in load(project, EQUIVALENT).values():
+        alike[row["file"], row["function"], row["reason"]].append(row)
     lines = [
-        f"- `{row['file']}`, `{row['function']}`: `{_change(row)}`. {row['reason']}" for row in rows
+        f"- {_change(rows[0])} {reason}"
+        if len(rows) == 1
+        else f"- {file}, {function}, {len(rows)} changes: {reason}"
+        for (file, function, reason), rows in alike.items()
     ]
-    return "\n".join([*lines, ""]) if lines else "None is listed.\n"
+    return "\n".join(["No test can notice these, and they are not planted.\n", *lines, ""])
 
 
 def _change(row: dict[str, Any]) -> str:
-    """The line before and after, in one line."""
-    line, after = (" ".join(row[name].split()) for name in ("line", "after"))
-    return f"{line}` with `{' '.join(row['before'].split())}` as `{after}"
+    """Where, and the change in one line."""
+    place = f"{row['file']}, {row['function'] or 'module'}"
+    before, after = excerpts(*(" ".join(row[name].split()) for name in ("before", "after")))
+    return f"{place}: `{before}` as `{after}`."
+
+
+def excerpts(one: str, other: str) -> tuple[str, str]:
+    """Where two texts differ, with some of what stands around it."""
+    first = _alike(one, other)
+    same = _alike(one[first:][::-1], other[first:][::-1])
+    start = first - AROUND if first > AROUND + 3 else 0
+    rest = same - AROUND if same > AROUND + 3 else 0
+    return _cut(one, start, rest), _cut(other, start, rest)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+
+
+def _cut(text: str, start: int, rest: int) -> str:
+    return f"{'...' if start else ''}{text[start : len(text) - rest]}{'...' if rest else ''}"

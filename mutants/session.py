@@ -70,6 +70,10 @@ class Session:
     def _is_wanted(self, site: Site) -> bool:
         return not self.only or self.project.stratum(site.file) in self.only
 
+    def is_complete(self) -> bool:
+        """Whether there is a verdict on every bug of the draw."""
+        return {site.key for site in self.drawn()} <= self.results.latest().keys()
+
     def run(self) -> dict[str, Verdict]:
         """Plant what has no verdict yet; then all verdicts, by key."""
         settled = self.results.settled(self.seconds)
@@ -91,7 +95,7 @@ class Session:
         latest, drawn = self.results.latest(), {site.key for site in self.drawn()}
         judged = [site for site in self.chosen() if site.key in latest]
         survivors = (site for site in judged if latest[site.key]["verdict"] in SURVIVED)
-        add_survivors(self.project, survivors)
+        add_survivors(self.project, survivors, self.every)
         return {site.key: {**latest[site.key], "drawn": site.key in drawn} for site in judged}
 
     def _record(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from mutants.sites import Site, identity_key
 
 SURVIVORS = "survivors.toml"
 EQUIVALENT = "equivalent.toml"
+CLOSED = "Closed"  # a note that begins so names the test that catches it now
 HEADS = {
     SURVIVORS: "# No test caught these once. They are planted again first, whatever the seed.\n",
     EQUIVALENT: "# No test can catch these. They are not planted.\n",
@@ -33,9 +34,12 @@ def key_of(entry: dict[str, Any]) -> str:
     return identity_key({"ordinal": 0, **{k: v for k, v in entry.items() if k in named}})
 
 
-def add_survivors(project: Project, sites: Iterable[Site]) -> None:
-    """Remember what survived now; notes written by hand stay."""
-    entries = load(project, SURVIVORS)
+def add_survivors(project: Project, sites: Iterable[Site], possible: Container[str]) -> None:
+    """Remember what survived now; notes written by hand stay, and what is not possible any more
+    (the line is gone, or the bug is equivalent) is forgotten.
+    """
+    earlier = load(project, SURVIVORS)
+    entries = {key: entry for key, entry in earlier.items() if key in possible}
     for site in sites:
         entries.setdefault(site.key, {**site.identity, "note": ""})
     _save(

@@ -4,12 +4,18 @@ gradients.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedblocks import nets
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.core.recurrent_net import Unrolled, _check
 from fedblocks.layers.recurrence import recurrence
 
 CLIENTS, BATCH, STEPS, WIDTH, HIDDEN = 3, 4, 5, 6, 7
@@ -77,3 +83,28 @@ def test_a_stack_of_copies_inside_a_client_works_too(lstms, x):
         assert torch.allclose(gradient, expected(lstms, x)[name].expand_as(gradient), atol=1e-12), (
             name
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "plain"),
+    [
+        ({}, True), ({"num_layers": 2}, False), ({"bias": False}, False),
+        ({"batch_first": False}, False), ({"bidirectional": True}, False),
+        ({"proj_size": 2}, False),
+    ],
+)  # fmt: skip
+def test_only_a_plain_lstm_is_run_step_by_step(options: dict[str, Any], plain: bool) -> None:
+    layer = nn.LSTM(3, 4, **{"batch_first": True, **options})
+    if plain:
+        _check("0", layer)
+        return
+    with pytest.raises(UserError, match='the LSTM "0" cannot be run step by step'):
+        _check("0", layer)
+
+
+def test_a_net_is_unrolled_if_it_has_one_layer_of_lstm() -> None:
+    one = Unrolled.of(nets.lstm((7,), 5, units=4, embedding=3))
+    assert one is not None and (one.width, one.hidden) == (3, 4)
+    assert Unrolled.of(Net.of(lambda: nn.Sequential(nn.Linear(3, 4)))) is None
+    with pytest.raises(UserError, match="cannot be run step by step"):
+        Unrolled.of(nets.lstm((7,), 5, layers=2))

@@ -10,6 +10,7 @@ import pytest
 
 import fedblocks as fb
 from fedblocks.core.errors import UserError
+from fedblocks.core.plan import plan
 from fedblocks.core.structure import check_structure
 
 NET = fb.small_net()
@@ -130,3 +131,9 @@ def test_functions_that_cannot_be_called_as_a_run_calls_them_are_refused() -> No
     assert fix == "write `def predict(self, blocks, x):`"
     none = type("Odd", (fb.FedPer,), {"loss": 3})(NET)
     assert said(check_structure, none)[0] == "Odd.loss is an int, not a function"
+
+
+def test_a_plan_is_made_of_a_sound_structure_alone() -> None:
+    odd = structured(blocks={})
+    message, fix = said(check_structure, odd)
+    assert said(plan, odd) == (message, fix)

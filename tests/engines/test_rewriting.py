@@ -177,6 +177,9 @@ def test_a_buffer_serves_again_once_nobody_needs_its_content() -> None:
 
     program = with_buffers(recorded(work, x, steady=1))
     assert len([slot for slot in program.buffers if program.layouts[slot].shape == (4,)]) == 3
+    # what writes into a buffer makes no new result
+    into = [o for o in (*program.first, *program.operations) if dict(o.kwargs).get("out")]
+    assert into and all(operation.outs == () for operation in into)
     ours, theirs = x.clone(), x.clone()
     Machine(program, {}).bound([ours])()
     Machine(recorded(work, x, steady=1), {}).bound([theirs])()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.client import ClientStack, RowSource
+from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.engines import behaviour
@@ -177,3 +178,38 @@ def test_sixteen_of_many_outputs_are_written_down_from_the_first_to_the_last() -
     """Every second of 31, and all of a few."""
     assert behaviour._spread(torch.arange(31.0)) == [float(2 * i) for i in range(16)]
     assert behaviour._spread(torch.arange(3.0)) == [0.0, 1.0, 2.0]
+
+
+def test_the_largest_number_of_answers_leaves_out_what_is_none() -> None:
+    inf, nan = float("inf"), float("nan")
+    assert _largest(torch.tensor([nan, 0.25, -0.5])) == 0.5
+    assert _largest(torch.tensor([inf, -inf, 0.25])) == 0.25
+    assert _largest(torch.tensor([nan, inf])) == 0.0 == _largest(torch.zeros(0))
+
+
+def only_many(blocks: Any, x: Tensor) -> Tensor:
+    """Fails on a single example, which is said elsewhere."""
+    return x if len(x) > 1 else x[5]
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (lambda blocks, x: 2 * x, ""),
+        (only_many, ""),
+        (lambda blocks, x: x.mul_(2), "changes its input: others would get another x"),
+        (lambda blocks, x: x + torch.rand(()), "<lambda>|Own"),
+        (lambda blocks, x: x - x.mean(0), "<lambda>|Own"),
+    ],
+    ids=["fits", "fails alone", "writes", "random", "company"],
+)
+def test_a_prediction_is_refused_if_it_writes_changes_or_depends_on_others(
+    view: Any, said: str
+) -> None:
+    x = torch.arange(1.0, 9.0).double().view(4, 2)
+    outputs = view({}, x.clone())
+    if said:
+        with pytest.raises(UserError, match=said):
+            DOUBLE.check_view(view, {}, x, outputs)
+    else:
+        DOUBLE.check_view(view, {}, x, outputs)

@@ -15,6 +15,8 @@ from fedblocks.core.local_round import PhaseRun, step_key, train
 from fedblocks.core.net import Net
 from fedblocks.core.template import tensor_places
 from fedblocks.engines import behaviour
+from fedblocks.engines.net_check import check
+from fedblocks.engines.net_check.check import _takes_one
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.trial import SEED, NetTrial, examples_for
 from fedblocks.engines.processes import workers
@@ -236,3 +238,56 @@ def test_a_tensor_is_found_at_every_place_that_holds_it_and_at_each_once() -> No
         for (owner, key), (wanted, wanted_key) in zip(places[name], both, strict=True):
             assert owner is wanted and key == wanted_key
     assert len(places["a.bias"]) == 1
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_engines_and_plain_torch_drop_the_same_numbers_of_every_client(engine: str) -> None:
+    make = lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    x = torch.randn(21, 4, generator=torch.Generator().manual_seed(0))
+    trial = NetTrial.of(Net.of(make), x, None)
+    for ours, theirs in zip(trial.train(engine), trial.wanted(), strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(ours[name], value, rtol=0, atol=trial.tolerance)
+    assert trial.losses(engine) == pytest.approx(trial.wanted_losses())
+
+
+def test_a_net_that_fails_on_a_single_example_is_told_where_clients_are_stacked() -> None:
+    def takes(answer: Any) -> Any:
+        net: Any = lambda start, x: answer(x)
+        return SimpleNamespace(
+            net=net, starts=[{}], x=torch.zeros(4, 2), y=torch.zeros(4, 5), classes=3
+        )
+
+    fits = lambda x: torch.zeros(len(x), 5, 3)
+    squeezed = lambda x: torch.zeros(len(x), 5, 3).squeeze(0)
+    fails: Any = lambda x: [][0]
+    assert _takes_one(takes(fits), "vectorised") == ""
+    assert _takes_one(takes(squeezed), "vectorised") == "of one example it makes [5, 3]"
+    assert "it fails on a batch of one example" in _takes_one(takes(fails), "vectorised")
+    for answer in (fits, squeezed, fails):
+        assert _takes_one(takes(answer), "sequential") == ""
+
+
+def test_a_report_is_on_numbers_that_are_the_same_each_time_or_on_tokens_of_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[torch.Tensor] = []
+    unclear = [True, False]
+
+    def report(net: Any, x: torch.Tensor) -> Any:
+        seen.append(x)
+        return SimpleNamespace(unclear=unclear.pop(0) if unclear else False)
+
+    monkeypatch.setattr(check, "check_net", report)
+    plain: Any = SimpleNamespace(fields=None)
+    data, before = torch.full((9, 3), 1e6), torch.get_rng_state()
+    check._report_on(plain, data)
+    drawn = torch.randn((check.EXAMPLES, 3), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(seen[0], drawn) and torch.equal(seen[1], data[: check.EXAMPLES])
+    assert torch.equal(torch.get_rng_state(), before)
+    check._report_on(plain, data)
+    check._report_on(plain, data.long())
+    check._report_on(SimpleNamespace(fields=3), data)  # type: ignore[arg-type]
+    assert torch.equal(seen[2], drawn) and len(seen) == 5
+    assert torch.equal(seen[3], data.long()[: check.EXAMPLES])
+    assert torch.equal(seen[4], data[: check.EXAMPLES])

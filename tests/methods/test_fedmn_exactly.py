@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from fedblocks.methods.fedmn.pool import AS_PRINTED
 from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.methods.fedmn.router import Router, in_units_of, subset
 from fedblocks.methods.fedmn.warm_start import fit_head
-from fedblocks.testing import small_federation, small_net
+from fedblocks.testing import EXAMPLES, small_federation, small_net
 
 
 def cohort(sizes: list[float], round: int = 0, population: int | None = None) -> Cohort:
@@ -147,3 +148,46 @@ def test_numbers_stored_before_an_option_came_are_those_of_its_printed_value() -
     came_later = {"reading", "lr_scale", "router_start", "router_groups"}
     assert FedMN.later_options.keys() == AS_PRINTED.keys() - {"temperature"} | came_later
     assert all(FedMN.later_options[k] == v for k, v in AS_PRINTED.items() if k != "temperature")
+
+
+@pytest.mark.parametrize(
+    ("train_router", "router_lr", "gate_mode", "steps"),
+    [
+        ("all", None, "st_hard", ["loss, with the router"]),
+        ("all", 0.3, "st_hard", ["module_loss", "router alone at 0.3"]),
+        ("all", 0.3, "soft", ["loss", "router alone at 0.3"]),
+        ("nothing", None, "st_hard", ["module_loss"]),
+        ("nothing", None, "soft", ["loss"]),
+    ],
+)
+def test_a_step_moves_the_router_with_the_modules_or_after_them_or_not_at_all(
+    train_router: Any, router_lr: float | None, gate_mode: Any, steps: list[str]
+) -> None:
+    options = {"train_router": train_router, "router_lr": router_lr, "gate_mode": gate_mode}
+    method = EXAMPLES["fedmn"]().methods()["all"]
+    method = replace(method, **options)  # type: ignore[type-var]
+    (phase,) = method.phases()
+    told = []
+    for update in phase.updates:
+        if update.train == ("router",):
+            told.append(f"router alone at {update.lr}")
+        else:
+            name = update.loss.__name__  # type: ignore[union-attr]
+            told.append(name + (", with the router" if "router" in update.train else ""))
+    assert told == steps
+
+
+@pytest.mark.parametrize("head_only", [False, True])
+def test_a_router_of_which_the_head_alone_trains_leaves_its_summaries_alone(
+    head_only: bool,
+) -> None:
+    made, params = router(Steps)
+    made = replace(made, head_only=head_only)
+    live = {name: value.clone().requires_grad_() for name, value in params.items()}
+    x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 8.0]])
+    batch: Any = SimpleNamespace(client=client_of(x, [0, 1], 2.0), key=torch.tensor(0))
+    logits = made.of_step(live, batch)
+    assert logits.tolist() == pytest.approx([3.5 + 35 + 50 + 500])  # as of all its examples
+    slopes = torch.autograd.grad(logits.sum(), list(live.values()), allow_unused=True)
+    moved = {name for name, slope in zip(live, slopes, strict=True) if slope is not None}
+    assert "gates.weight" in moved and ("labels.weight" in moved) is not head_only

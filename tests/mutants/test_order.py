@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from mutants.near import IMPORTS, NAMED, NEIGHBOUR, STRANGER, Nearness, bears_name
+from mutants.near import (
+    IMPORTS,
+    MENTIONS,
+    NAMED,
+    NEIGHBOUR,
+    STRANGER,
+    Nearness,
+    bears_name,
+    names_of,
+)
 from mutants.order import affordable, spread, within_budget
 from mutants.project import Project
+from mutants.reach import Reach
+from mutants.sites import sites
 
 SECONDS = {"a::x": 0.1, "b::y": 0.2, "a::z": 0.3, "c::slow": 5.0, "b::w": 0.4}
 
@@ -84,3 +96,54 @@ def test_a_test_is_near_what_its_file_or_its_case_is_called_after(tmp_path: Path
     assert not bears_name("tests/a/test_x.py::test_fedamp_is_fine", "methods/fedamp.py")
     assert not bears_name("tests/a/test_nets.py::test_it", "core/net.py")
     assert not bears_name("tests/a/test_x.py::test_it[heur_fedamps]", "methods/fedamp.py")
+
+
+def test_a_test_is_nearest_to_what_it_mentions(tmp_path: Path) -> None:
+    file = tmp_path / "tests" / "core" / "test_a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "from toy.core.sums import half, LIMIT\n"
+        "def test_it(): assert half(2) == 1\n"
+        "@mark(LIMIT)\n"
+        "def test_other(): halfway()\n"
+    )
+    near = Nearness(Project(tmp_path, "toy"))
+    text = (
+        b"LIMIT: int = 3\nclass A:\n    def half(self): return 1\n    def __len__(self): return 2\n"
+    )
+    limit, half, length = (names_of(site) for site in sites("core/sums.py", text))
+    assert (limit, half, length) == ({"LIMIT"}, {"half"}, set())  # "A" is too short
+    asked = [
+        near.of(f"tests/core/test_a.py::{test}", "core/sums.py", names)
+        for names in (limit, half, length)
+        for test in ("test_it[case]", "test_other")
+    ]
+    assert asked == [IMPORTS, MENTIONS, MENTIONS, IMPORTS, IMPORTS, IMPORTS]
+
+
+def test_what_runs_when_tests_are_collected_is_told_by_those_that_reach_it_first(
+    tmp_path: Path,
+) -> None:
+    project = Project(tmp_path, "toy", {"core": ("core",)}, (), ())
+    text = b"LIMIT = 3\ndef half(x):\n    return x / 2\ndef other(x):\n    return x + 1\n"
+    (project.source / "core").mkdir(parents=True)
+    (project.source / "core" / "sums.py").write_bytes(text)
+    tests = {"tests/test_a.py": ["test_far"], "tests/test_b.py": ["test_half", "test_more"]}
+    reach = Reach(project)
+    for file, names in tests.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("".join(f"def {name}(): ...\n" for name in names))
+        ids = [f"{file}::{name}" for name in names]
+        lines = {name: f"{1 << (3 if 'half' in name else 5):x}" for name in ids}
+        noted = {"seconds": dict.fromkeys(ids, 0.1), "shared": {}, "failed": []}
+        noted |= {"reached": {"core/sums.py": lines}, "key": ""}
+        reach._path(file).write_text(json.dumps(noted))
+    far, half, more = (f"{file}::{name}" for file, names in tests.items() for name in names)
+    limit, halved = sites("core/sums.py", text)[:2]
+    for collected, of_limit, of_half in [
+        ("0", {far, half, more}, [half]),
+        (f"{1 << 3:x}", {far, half, more}, [half, far, more]),
+    ]:
+        (reach.folder / "imports.json").write_text(json.dumps({"core/sums.py": collected}))
+        fresh = Reach(project)
+        assert {*fresh.tests(limit)} == of_limit and fresh.tests(halved) == of_half

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mutants.draws import add_draw
 from mutants.project import Project
 from mutants.reach import Reach
-from mutants.report import write_page
+from mutants.report import excerpts, write_page
 from mutants.results import Results
 from mutants.session import Session
 from mutants.sites import sites
-from mutants.stored import SURVIVORS, load
+from mutants.stored import SURVIVORS, add_survivors, load
 
 
 def verdicts(toy: Project) -> dict[str, tuple[str, bool]]:
@@ -47,16 +49,55 @@ def test_bugs_are_caught_by_the_tests_that_reach_them(
     monkeypatch.setattr("mutants.session.Worker", None)  # all is known: no process is needed
     rows = Session(toy, count=100).run()
     assert len(rows) == 7  # one for each statement
-    write_page(toy, {0: list(rows.values()), 1: list(again.verdicts().values())})
-    page = toy.page.read_text()
-    assert "## Seed 0: 7 bugs" in page and "## Seed 1: 0 bugs" in page
-    assert "| core | 5 | 7 | 71% | 36% to 92% | 1 | 0 |" in page
-    assert "Survivors of earlier draws: 0 of 0 are caught now." in page  # seed 0 has drawn them
-    (toy.notes / "history.md").write_text("It was worse once.\n")
-    write_page(toy, {1: list(again.verdicts().values())})
-    assert "It was worse once." in toy.page.read_text()
-    assert "| **all** | 0 | 0 | - | 0% to 100% | 0 | 0 |" in toy.page.read_text()
-    assert "Survivors of earlier draws: 0 of 2 are caught now." in toy.page.read_text()
+    assert Session(toy, count=100).is_complete()
+
+
+def row(verdict: str, **more: Any) -> dict[str, Any]:
+    return {"file": "core/sums.py", "verdict": verdict, "drawn": True, **more}
+
+
+def test_the_page_has_every_draw_as_it_first_came_out(tmp_path: Path) -> None:
+    project = Project(tmp_path, "toy", {"core": ("core",), "other": ("other",)}, (), ())
+    project.page.parent.mkdir()
+    seven = [row("failed")] * 4 + [row("died"), row("passed"), row("unreached")]
+    add_draw(project, 3, [*seven, row("passed", drawn=False)])  # survived an earlier draw: apart
+    add_draw(project, 3, [row("failed")] * 7)  # once tests were written for it
+    add_draw(project, 3, [row("failed", file="other/a.py")])
+    add_draw(project, 4, [row("failed")])
+    write_page(project)
+    page = project.page.read_text()
+    assert "## The latest draws: seeds 3, 4\n" in page
+    assert (
+        "| core | 6 of 8 (75%, 41% to 93%) |" in page and "| **all** | 7 of 9 (78%," in page
+    )  # Wilson's interval, by scipy
+    assert "| 3 | 5/7 |  | 5/7 |  |\n| 3 |  | 1/1 | 1/1 |  |\n| 4 | 1/1 |  | 1/1 |  |" in page
+
+
+def test_survivors_are_on_the_page_until_a_test_is_named_or_their_line_is_gone(
+    tmp_path: Path,
+) -> None:
+    project = Project(tmp_path, "toy", {"core": ("core",)}, (), ())
+    project.page.parent.mkdir()
+    a, b, c = sites("core/sums.py", b"def f(a):\n    return a + 1, a * 2, a / 3\n")[:3]
+    add_survivors(project, [a, b, c], {a.key, b.key, c.key})
+    notes = project.notes / SURVIVORS
+    notes.write_text(notes.read_text().replace('note = ""', 'note = "Closed: test_it"', 1))
+    add_survivors(project, [], {a.key, b.key})
+    assert [*load(project, SURVIVORS)] == [a.key, b.key]
+    write_page(project)
+    page = project.page.read_text()
+    assert "Survivors of all draws that a test catches by now: 1." in page
+    assert f"- core/sums.py, f: `{b.before}` as `{b.after}`. To be looked at." in page
+    assert f"`{a.before}` as" not in page and "Closed" not in page
+
+
+def test_of_a_long_change_only_what_differs_is_shown() -> None:
+    assert excerpts("x < 3", "x <= 3") == ("x < 3", "x <= 3")
+    long = "function(a" + 20 * "b" + ", {}c" + 30 * "d" + ")"
+    assert excerpts(long.format("x=1, "), long.format("")) == (
+        f"...(a{20 * 'b'}, x=1, c{23 * 'd'}...",  # 24 characters before and after
+        f"...(a{20 * 'b'}, c{23 * 'd'}...",
+    )
 
 
 def test_an_interrupted_call_is_taken_up_where_it_ended(toy: Project) -> None:

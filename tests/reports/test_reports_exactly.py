@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fedblocks.reports.html.gather import _count_tagged
 from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
 
 
@@ -29,3 +33,11 @@ def test_places_on_a_plane_are_along_what_varies_most() -> None:
     assert np.allclose(np.abs(places), np.abs(rows - 5))
     alone, shares = on_a_plane(np.array([[1.0], [1.0]]))
     assert alone.tolist() == [[0.0, 0.0]] * 2 and shares == [0.0]
+
+
+def test_clients_of_a_group_are_counted_by_its_tag() -> None:
+    federation: Any = SimpleNamespace(tags={"kind": np.array([1, 0, 1])})
+    group = lambda tag, value: SimpleNamespace(tag=tag, value=value)
+    count = lambda *chosen: _count_tagged(federation, group(*chosen))  # type: ignore[arg-type]
+    assert [count("kind", 1), count("kind", 0), count("kind", 2)] == [2, 1, 0]
+    assert [count("other", 1), count(None, 0)] == [0, 0]

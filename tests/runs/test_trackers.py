@@ -19,7 +19,7 @@ from fedblocks.runs import beside, trackers
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.record import Note
-from fedblocks.runs.trackers import Mirrors
+from fedblocks.runs.trackers import PROJECT, Mirrors
 
 Table = dict[str, Any]
 ROUND = RoundDone(2, 5, 4, 0.5, 3_000_000, 1_000_000, 1, {"validation": 0.75})
@@ -174,6 +174,7 @@ def test_weights_and_biases_is_offline_unless_its_own_setting_says_otherwise(
         and begin[2]["name"] == "a"
         and begin[2]["config"] == config.resolved()
     )
+    assert (begin[2]["project"], begin[2]["dir"]) == (PROJECT, str(tmp_path / "a"))
     assert log == ("log", (NUMBERS,), {"step": 2}) and finish[0] == "finish"
 
 
@@ -185,6 +186,8 @@ def test_trackio_gets_the_same_numbers(
     with Mirrors(["trackio"], tmp_path / "a", Config.of(small)) as mirrors:
         mirrors.on_round(ROUND)
     assert [name for name, *_ in calls] == ["init", "log", "finish"]
+    config = Config.of(small).resolved()
+    assert calls[0] == ("init", (), {"project": PROJECT, "name": "a", "config": config})
     assert calls[1] == ("log", (NUMBERS,), {"step": 2})
 
 
@@ -200,6 +203,8 @@ def test_mlflow_gets_options_and_numbers_in_the_folder_of_the_run(
         mirrors.on_round(ROUND)
     by_name = {name: (given, named) for name, given, named in calls}
     assert by_name["set_tracking_uri"][0] == (f"sqlite:///{tmp_path / 'a' / 'mlflow.db'}",)
+    assert by_name["set_experiment"][0] == (PROJECT,)
+    assert by_name["start_run"] == ((), {"run_name": "a"})
     assert by_name["log_params"][0][0]["method.batch_size"] == str(small["method"]["batch_size"])
     assert by_name["log_metrics"] == ((NUMBERS,), {"step": 2})
     assert calls[-1][0] == "end_run"

@@ -86,7 +86,7 @@ def _ways(after: Blocks, before: Blocks, trained: Blocks, largest: float) -> Len
 def _way(after: Params, before: Params) -> Params:
     """Of tensors that can be told from each other; slots stand before all else."""
     pairs = {k: (v, before[k]) for k, v in after.items() if k in before and v.is_floating_point()}
-    return {k: one.detach().double() - other.detach().double() for k, (one, other) in pairs.items()}
+    return {k: (one.double() - other).detach() for k, (one, other) in pairs.items()}
 
 
 def _product(one: Params, other: Params) -> float:

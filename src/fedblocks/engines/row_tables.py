@@ -95,7 +95,7 @@ def _pad(
     length = max(1, *(len(own) for own in by_client))
     if few_lengths:
         length = max(length, min(table_length(length), rows.longest))
-    table = np.zeros((len(by_client), length), dtype=np.int64)
+    table = np.empty((len(by_client), length), dtype=np.int64)
     for c, own in enumerate(by_client):
         table[c, : len(own)] = own
         table[c, len(own) :] = own[0] if len(own) else 0

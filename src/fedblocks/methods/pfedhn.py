@@ -117,7 +117,7 @@ class PFedHN(Method):
         """
         upload = uploads["model"]
         old = before["hypernetwork"]
-        wrote = upload.weights[:, :1] > 0  # [clients, 1]
+        wrote = upload.weights > 0  # [clients, 1]
         models, back = vjp(lambda params: generate(params, upload.ids), old)  # type: ignore[misc]
         trained = flat({name: upload.copies[name] for name in self.shapes})
         (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum())

@@ -81,7 +81,7 @@ def sides(
     order = rng.permutation(len(recording))
     share = test / (train + test)
     before = np.cumsum(sizes[order]) - sizes[order]  # windows of the recordings that come earlier
-    tested = np.zeros(len(recording), dtype=bool)
+    tested = np.empty(len(recording), dtype=bool)
     tested[order] = before < max(test, share * len(own))
     pools = [own[~tested[inverse]], own[tested[inverse]]]
     if len(pools[0]) < train or len(pools[1]) < test:

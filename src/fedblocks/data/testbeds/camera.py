@@ -30,9 +30,7 @@ def other_camera(
     gain = torch.tensor(CAST).view(-1, 1, 1) if x.shape[1] == 3 else torch.ones(1, 1, 1)
     for start in range(0, len(x), 512):
         small = pool.x[start : start + 512]
-        large = F.interpolate(
-            small, (side, side), mode="bilinear", align_corners=False, antialias=True
-        )
+        large = F.interpolate(small, (side, side), mode="bilinear", antialias=True)
         seen = blur_images(large, blur) * gain
         x[start : start + 512] = seen + noise * torch.randn(seen.shape, generator=key)
     about = {

@@ -23,7 +23,7 @@ def alike(changes: Tensor, groups: Count, most: int = MOST) -> Tensor:
     """The group of each row, [rows], by the cosine between them; groups are numbered by
     their first row. "auto": as many groups as there are, up to `most`.
     """
-    rows = F.normalize(changes.double(), dim=1)
+    rows = F.normalize(changes.double())
     similarity = (rows @ rows.T).cpu().numpy()  # [rows, rows]
     if groups == "auto":
         labels = natural_groups(similarity, most)

@@ -131,7 +131,7 @@ def _map(axes: Axes, traces: list[Trace]) -> None:
         vmax=trace["zmax"],
         interpolation="nearest",
     )
-    axes.figure.colorbar(image, ax=axes)
+    axes.figure.colorbar(image)
     columns = [_text(label) for label in trace["x"]]
     rows = [_text(label) for label in trace["y"]]
     axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=5)

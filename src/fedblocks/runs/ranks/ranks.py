@@ -114,7 +114,7 @@ class Ranks:
         return [own[:size].numpy().tobytes() for own, size in zip(into, sizes, strict=True)]
 
     def _sizes(self, own: int) -> list[int]:
-        into = [torch.zeros(1, dtype=torch.long) for _ in range(self.count)]
+        into = [torch.empty(1, dtype=torch.long) for _ in range(self.count)]
         with self.in_touch():
             dist.all_gather(into, torch.tensor([own]), group=self.group)
         return [int(size) for size in into]

@@ -282,5 +282,4 @@ def _folders(root: Path) -> list[tuple[int, Path]]:
     numbered = [
         (int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))
     ]
-    age = lambda item: (item[0], not item[1].name.startswith(".old-"))
-    return sorted(numbered, key=age, reverse=True)
+    return sorted(numbered, reverse=True)  # of one round, .old- comes after the other
