@@ -13,7 +13,7 @@ from torch import Tensor
 from fedblocks import Config, run
 from fedblocks.config.options import plain
 from fedblocks.core.errors import UserError
-from fedblocks.core.schedules import at
+from fedblocks.core.schedules import Ramp, at
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
@@ -171,7 +171,8 @@ def test_without_noise_clients_train_what_they_are_evaluated_with() -> None:
 
 
 def test_noise_and_temperature_end_with_the_run() -> None:
-    method = drawn().over(40)  # it is over 4 rounds already, and stays so
+    fades = drawn(gate_noise=Ramp(1.0, 0.0, 0.5))
+    method = fades.over(40)  # it is over 4 rounds already, and stays so
     assert [at(method.gate_noise, t) for t in range(4)] == [1.0, 0.5, 0.0, 0.0]
     assert at(method.temperature, 4) == pytest.approx(0.1)
 
@@ -215,7 +216,7 @@ def test_clients_that_share_one_path_are_named() -> None:
 def test_a_run_whose_clients_share_one_path_says_so_once(
     tmp_path: Path, spread: float, warned: bool
 ) -> None:
-    pool = {"modules": [1, 4], "widths": [4], "dropout": 0.0, "summary_width": 4}
+    pool = {"modules": [1, 4], "router_start": "drawn", "summary_width": 4}
     table = {
         "rounds": 2,
         "data": {"name": "digits", "clients": 4, "partition": {"name": "iid"}},

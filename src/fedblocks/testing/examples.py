@@ -206,6 +206,7 @@ EXAMPLES: Examples = {
         lr=0.5,
         modules=(2, 2, 2),
         module_start="independent",
+        lr_scale="printed",
         router_start="drawn",
         gate_noise=Ramp(1.0, 0.0, 0.5),
         eval_gate="soft",  # what moves the router a little moves these, and hard choices not yet
