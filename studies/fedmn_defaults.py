@@ -2,18 +2,23 @@
 
     FEDBLOCKS_DATA=... python studies/fedmn_defaults.py ladder    what was tried
     FEDBLOCKS_DATA=... python studies/fedmn_defaults.py check     the frozen defaults
+    python studies/fedmn_defaults.py paths     what clients use in the suite's runs, runs/suite
 
-Both add to results/fedmn-defaults.json. Everything but the options named below is as in the suite,
+They add to results/fedmn-defaults.json. Everything but the options named below is as in the suite,
 also the learning rate. Seeds are 5000, by which the suite tunes, and 1000 to 1002, those of its
 held-out variants; no row of the suite's report has them. Accuracies are on validation data: test
-data are not looked at here.
+data are not looked at here. Paths are the different sets of gates that clients use in the end; in
+the suite's runs those of the report's seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
+import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -105,13 +110,29 @@ def add(what: str, bed: str, variant: str, seeds: Sequence[int]) -> None:
         print(what, bed, variant, seed, result, flush=True)
 
 
+def paths_of_suite() -> dict[str, dict[str, int]]:
+    """Bed -> seed -> how many paths clients use at the end of the suite's runs with defaults."""
+    bed_of = {bed.data_set: bed.name for bed in BEDS.values()}
+    found: dict[str, dict[str, int]] = {}
+    for folder in sorted(Path("runs/suite").glob("fedmn-*")):
+        table = tomllib.loads((folder / "config.toml").read_text())
+        with sqlite3.connect(folder / "run.sqlite") as stored_run:
+            ask = "SELECT COUNT(DISTINCT numbers) FROM snapshots WHERE name = 'gates'"
+            ((count,),) = stored_run.execute(ask)
+        found.setdefault(bed_of[table["data"]["name"]], {})[str(table["seed"])] = count
+    return found
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=tuple(SEEDS))
+    parser.add_argument("what", choices=(*SEEDS, "paths"))
     parser.add_argument("--beds", default=",".join(BEDS))
     parser.add_argument("--only", help="variants, with ; between them")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.what == "paths":
+        OUT.write_text(json.dumps({**stored(), "suite paths": paths_of_suite()}, indent=1) + "\n")
+        sys.exit()
     usual = VARIANTS if args.what == "ladder" else CHECKED
     for name in args.only.split(";") if args.only else usual:
         for bed in args.beds.split(","):
