@@ -6,7 +6,8 @@
 Both add to results/fedmn-routing.json. Data, net and rounds are those of studies/hidden_groups.py.
 Runs of several seeds are lanes of one stack, for which every module is sent to everybody: the
 numbers are those of FedMN, traffic is not measured. Paths and Rand indices are of the gates that
-clients really use: edges between the input and the prediction.
+clients really use: edges between the input and the prediction. FedMN has the defaults of that time,
+and a head that learned saw 32 examples in a step; today it sees all of them once a round.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fedblocks.core.blocks import Block, Pool
 from fedblocks.core.client import Client
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
+from fedblocks.core.schedules import Ramp
 from fedblocks.data.federation import Federation
 from fedblocks.engines.round import Evaluation
 from fedblocks.methods import METHODS
@@ -44,7 +46,15 @@ SEEDS = (0, 1, 2)
 FRESH = tuple(range(100, 112))  # chose nothing
 OUT = Path("results/fedmn-routing.json")
 Options = Mapping[str, Any]
+# what were FedMN's defaults at that time
+EARLIER: Options = {
+    "module_start": "independent",
+    "lr_scale": "printed",
+    "router_start": "drawn",
+    "gate_noise": Ramp(1.0, 0.0, 0.5),
+}
 POOL: Options = {
+    **EARLIER,
     "modules": (1, 8),
     "widths": (64,),
     "dropout": 0.0,
@@ -55,7 +65,8 @@ POOL: Options = {
 }
 HEAD: Options = {**POOL, "lr": 0.3, "router_lr": 1.0}
 FROZEN: Options = {**POOL, "lr": 0.3, "train_router": "nothing"}
-PRINTED: Options = {**POOL, **AS_PRINTED, "lr": 0.3, "router_lr": 1.0}
+SIZES: Options = {"modules": POOL["modules"], "widths": POOL["widths"]}
+PRINTED: Options = {**POOL, **AS_PRINTED, **SIZES, "lr": 0.3, "router_lr": 1.0}
 RAW: Options = {"unit_length": False, "router_relu": False}
 SEARCH: dict[str, Options] = {
     "head": HEAD,

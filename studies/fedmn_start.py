@@ -9,7 +9,7 @@ between modules and router. Data: the digits of studies/fedmn_routing.py, from w
 router, Local and FedAvg with the same fresh seeds are taken (60 rounds), and MNIST turned by 0, 90,
 180 or 270 degrees, at 14 x 14 pixels (24 clients with 100 training images each, 12 rounds). Every
 router gets the same rates to choose from on MNIST; on the digits the rate is that of the frozen
-router there.
+router there. "defaults" is FedMN as it is today; the others have the defaults of their time.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ BEDS = {
 }
 QUIET: Options = {**routing.POOL, "gate_noise": 0.0}
 ROUTERS: dict[str, Callable[[float], Options]] = {
+    "defaults": lambda lr: {"lr": lr},
     "frozen": lambda lr: {**routing.POOL, "lr": lr, "train_router": "nothing"},
     "learned": lambda lr: {**QUIET, "lr": lr, "router_lr": 1.0},
     "updates": lambda lr: {**QUIET, "lr": lr, "router_lr": 1.0, "router_start": "updates"},
@@ -104,8 +105,7 @@ def make(bed: Bed, router: str, lr: float) -> Method:
     common = {"batch_size": 16, "epochs": bed.epochs}
     if router in PLAIN:
         return METHODS[router](net, lr=lr, **common)
-    options = {**ROUTERS[router](lr), **common}
-    method: Method = routing.FedMNInLanes(net, **options)
+    method: Method = routing.FedMNInLanes(net, **ROUTERS[router](lr), **common)
     return method.over(bed.rounds)
 
 
@@ -115,6 +115,7 @@ def run(bed: Bed, router: str, lr: float, seeds: Sequence[int]) -> dict[str, Any
     return {
         "router": router,
         "lr": lr,
+        "options": {"lr": lr, "epochs": bed.epochs},  # besides those of the router
         "seeds": list(seeds),
         **{part: runs.accuracies(part) for part in PARTS},
         **paths(runs.ends, [one.data for one in runs.experiments]),

@@ -40,7 +40,15 @@ ENCODER = [64]  # FedMN's net is the one that its blocks stand on
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "pfedmb": {"branches": 2},
-    "fedmn": {"modules": [1, 4, 3], "widths": [256, 256], "dropout": 0.0},
+    "fedmn": {
+        "modules": [1, 4, 3],
+        "widths": [256, 256],
+        "dropout": 0.0,
+        "module_start": "independent",
+        "lr_scale": "printed",
+        "router_start": "drawn",
+        "gate_noise": {"name": "linear", "start": 1.0, "end": 0.0, "rounds": 0.5},
+    },
 }
 STOCK = Path(__file__).with_name("stock_flower")
 

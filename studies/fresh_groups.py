@@ -2,10 +2,12 @@
 
     python studies/fresh_groups.py search    pFedMB and Flow by validation, seeds 0, 1 and 2
     python studies/fresh_groups.py fresh     frozen settings, seeds 100 to 111
+    python studies/fresh_groups.py summary   means and gains of all that were run
 
-Both add to results/hidden-groups-twelve.json. Data, net and rounds are those of
+They add to results/hidden-groups-twelve.json. Data, net and rounds are those of
 studies/hidden_groups.py; runs of several seeds are lanes of one stack. Local, FedAvg and FedMN were
-run with the same twelve seeds by studies/fedmn_routing.py, from whose file they are taken.
+run with the same twelve seeds by studies/fedmn_routing.py and fedmn_start.py, from whose files they
+are taken.
 
 Local, FedAvg and FedAvg+ have the settings that hidden_groups.py chose with seeds 0 to 2. IFCA,
 Clustered FL and ModFL have those of studies/found_clusters.py, where nothing was tuned; that study
@@ -26,6 +28,7 @@ import numpy as np
 import torch
 from fedmn_routing import data_of
 from fedmn_routing import stored as stored_routing
+from fedmn_start import stored as stored_start
 from flow_defaults import POSTER
 from hidden_groups import CLIENTS, GROUPS, describe, groups_of
 from seed_runs import PARTS, run_seeds
@@ -137,11 +140,17 @@ def fresh(names: Sequence[str]) -> None:
         result = run(*CHOSEN[name], FRESH)
         results = stored()
         results["fresh"][name] = result
-        routing = stored_routing()["fresh"]
-        known = {n: routing[n] for n in ("local", "fedavg", "fedmn")} | results["fresh"]
-        results["summary"] = {one: summary(one, known) for one in known}
-        keep(results)
+        summarise(results)
         print(name, result.get("rand"), result["seconds"], results["summary"][name], flush=True)
+
+
+def summarise(results: dict[str, Any]) -> None:
+    """All methods that ran with these seeds, here or in the studies of FedMN."""
+    routing = stored_routing()["fresh"]
+    known = {n: routing[n] for n in ("local", "fedavg")} | results["fresh"]
+    known["fedmn"] = stored_start()["fresh"]["digits"]["defaults"]
+    results["summary"] = {one: summary(one, known) for one in known}
+    keep(results)
 
 
 def summary(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -157,10 +166,13 @@ def summary(name: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("search", "fresh"))
+    parser.add_argument("what", choices=("search", "fresh", "summary"))
     parser.add_argument("--only", help="names of settings, with ; between them")
     args = parser.parse_args()
     torch.set_num_threads(1)
     todo = SEARCH if args.what == "search" else CHOSEN
     names = args.only.split(";") if args.only else list(todo)
-    (search if args.what == "search" else fresh)(names)
+    if args.what == "summary":
+        summarise(stored())
+    else:
+        (search if args.what == "search" else fresh)(names)

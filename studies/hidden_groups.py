@@ -117,7 +117,7 @@ def make(name: str, options: Mapping[str, Any]) -> Method:
         options.get("gates", ""), {}
     )
     net = NETS["mlp"]((1, 8, 8), 10, hidden=(64,))
-    return METHODS[name](net, batch_size=16, **PRINTED.get(name, {}), **chosen)
+    return METHODS[name](net, batch_size=16, **{**PRINTED.get(name, {}), **chosen})
 
 
 def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any]:

@@ -17,7 +17,7 @@ Start = Callable[..., RunResult]
 
 # Options without which a mechanism would be idle, or large, in so small a run.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "fedmn": {"widths": [6, 5], "dropout": 0.0, "summary_width": 4, "label_width": 3},
+    "fedmn": {"modules": [2, 2, 2], "summary_width": 4, "label_width": 3},
     "fedmn_reference": {"widths": [6, 5], "dropout": 0.0, "summary_width": 4, "label_width": 3},
     "clustered": {
         "max_clusters": 2,

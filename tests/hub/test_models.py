@@ -132,9 +132,10 @@ def test_a_run_of_a_transformers_model_is_stored_exported_and_predicts(tmp_path:
     assert predicted.probabilities == pytest.approx(torch.softmax(ours, -1).numpy(), abs=1e-5)
 
 
-def test_fedmn_takes_a_transformers_model_as_its_encoder() -> None:
+@pytest.mark.parametrize("widths", [None, (8,)], ids=["the net itself", "as printed"])
+def test_fedmn_takes_a_transformers_model_as_its_encoder(widths: tuple[int, ...] | None) -> None:
     data = written()
-    method = fb.FedMN(net_of(data), lr=RATE, batch_size=BATCH, widths=(8, 4))
+    method = fb.FedMN(net_of(data), lr=RATE, batch_size=BATCH, widths=widths)
     experiment = fb.Experiment.of(method, data, seed=SEED, rounds=1)
     ends = [
         fb.run_round(experiment, experiment.start(), range(data.clients), engine)[0].server

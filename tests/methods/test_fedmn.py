@@ -26,14 +26,20 @@ from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
 
 EVERYBODY = list(range(len(SIZES)))
-SMALL: dict[str, object] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
+SMALL: dict[str, object] = {
+    "modules": (2, 2, 2),
+    "widths": (6, 5),
+    "dropout": 0.0,
+    "summary_width": 4,
+    "label_width": 3,
+}
 ROUNDS = 4  # of a run that knows its length
 POOLS = ("encoders", "modules.2", "outputs")
 
 
 def small(**options: object) -> FedMN:
     """FedMN as it is printed, and small."""
-    return ours(**{**AS_PRINTED, **options})
+    return ours(**{**AS_PRINTED, **SMALL, **options})
 
 
 def ours(**options: object) -> FedMN:

@@ -36,7 +36,7 @@ def test_the_pool_of_the_cifar10_table_has_the_papers_sizes() -> None:
     """Spec: encoder 2,879,744; middle 131,328; output 2,570; router 2,390,474; with 2
     of each, 8,417,758 in all.
     """
-    method = FedMN(mobilenet_v2((3, 32, 32), 10))
+    method = FedMN(mobilenet_v2((3, 32, 32), 10), **AS_PRINTED)
     assert [count(stage) for stage in method.path.stages] == [2_879_744, 131_328, 2_570]
     assert count(method.router.net) == 2_390_474
     assert 2 * (2_879_744 + 131_328 + 2_570) + 2_390_474 == 8_417_758
@@ -46,7 +46,7 @@ def test_the_pool_of_the_emnist_table_has_the_papers_sizes() -> None:
     """Spec: encoder 3,200,384; middle 131,328; output 15,934; with 3 of each and the
     router, 12,464,591.
     """
-    method = FedMN(femnist_cnn((1, 28, 28), 62), modules=(3, 3, 3))
+    method = FedMN(femnist_cnn((1, 28, 28), 62), **{**AS_PRINTED, "modules": (3, 3, 3)})
     sizes = [count(stage) for stage in method.path.stages]
     assert sizes == [3_200_384, 131_328, 15_934]
     assert 3 * sum(sizes) + count(method.router.net) == 12_464_591
@@ -71,7 +71,7 @@ def test_without_the_router_even_a_full_pool_of_the_figure_is_smaller_than_fedav
 
 def printed(shape: tuple[int, ...], classes: int, **options: object) -> FedMN:
     """FedMN with the figure's pool of 1 x 4 x 3, as printed."""
-    own = {**AS_PRINTED, "modules": (1, 4, 3), **options}
+    own = {**AS_PRINTED, "modules": (1, 4, 3), "widths": None, **options}
     return FedMN(modular_mlp(shape, classes), **own)  # type: ignore[arg-type]
 
 

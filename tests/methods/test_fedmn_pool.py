@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.modular_net import ModularNet, modular, started_from
 from fedblocks.core.net import Net
+from fedblocks.core.parts import Blocks
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -81,6 +82,63 @@ def test_pre_trained_weights_start_every_encoder_and_the_router_but_for_their_la
         assert torch.equal(start["router"][f"inputs.{key}"][0], trained[key])
     last = start["encoders"]["0.0.2.weight"]
     assert last.shape == (2, 6, 5) and not torch.equal(last[0], last[1])
+
+
+def alone(modules: tuple[int, ...], **options: object) -> FedMN:
+    """FedMN with its defaults on the net itself, and one group."""
+    common = {"lr": 0.2, "epochs": 2, "batch_size": 4, "summary_width": 4, "label_width": 3}
+    pool = {"modules": modules, "router_groups": 1, **common, **options}
+    return FedMN(small_net(), **pool).over(3)  # type: ignore[arg-type]
+
+
+def after_rounds(method: FedMN | FedAvg, rounds: int) -> Blocks:
+    experiment = Experiment.of(method, small_federation())
+    state = experiment.start()
+    for _ in range(rounds):
+        state, _ = run_round(experiment, state, EVERYBODY, Sequential())
+    return state.server
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_where_updates_show_one_group_fedmn_is_fedavg_on_the_net_itself(rounds: int) -> None:
+    """From the same start: every output is the net's last layer, the encoder all before it."""
+    pool = after_rounds(alone((1, 3)), rounds)
+    own = after_rounds(FedAvg(small_net(), lr=0.2, epochs=2, batch_size=4), rounds)["model"]
+    encoder = {k.removeprefix("0."): v for k, v in pool["encoders"].items()}
+    outputs = {k.replace("1.", "2.", 1): v for k, v in pool["outputs"].items()}
+    assert encoder.keys() | outputs.keys() == own.keys()
+    for name, value in {**encoder, **outputs}.items():
+        torch.testing.assert_close(value, own[name].expand_as(value), rtol=0, atol=1e-12)
+
+
+def test_a_middle_block_of_the_net_itself_adds_to_what_it_is_given() -> None:
+    _, middle, _ = alone((1, 2, 2)).path.stages
+    params = middle.init(0)
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).double()
+    added = (x @ params["1.change.0.weight"].T + params["1.change.0.bias"]).relu()
+    torch.testing.assert_close(middle(params, x), x + added)
+
+
+def test_dropout_is_by_default_in_the_blocks_that_the_paper_prints_alone() -> None:
+    rates = [
+        [layer.p for layer in method.path.make().modules() if isinstance(layer, nn.Dropout)]
+        for method in (alone((1, 2, 2)), alone((1, 2, 2), widths=(6, 5)))
+    ]
+    assert rates == [[0.0], [0.5]]
+
+
+def test_modules_of_a_layer_start_alike_or_each_from_its_own_weights() -> None:
+    for start, alike in (("alike", True), ("independent", False)):
+        weight = after_rounds(alone((2, 2), module_start=start), 0)["outputs"]["1.weight"]
+        assert torch.equal(weight[0], weight[1]) is alike
+
+
+def test_a_net_of_one_layer_has_nothing_to_be_an_encoder_without_widths() -> None:
+    net = Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES)), dtype=torch.float64)
+    with pytest.raises(UserError, match="nothing before its last layer") as told:
+        FedMN(net).blocks()
+    assert "widths" in told.value.fix
+    assert len(FedMN(net, widths=(6,)).path.stages) == 2
 
 
 def test_weights_of_another_net_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""FedMN's router by default: what it sees, in which units, who learns it, and what it decides."""
+"""FedMN's router: what it sees, in which units, who learns it, and what it decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from fedblocks import Config, run
 from fedblocks.config.options import plain
 from fedblocks.core.errors import UserError
-from fedblocks.core.schedules import at
+from fedblocks.core.schedules import Ramp, at
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
@@ -27,6 +27,12 @@ from fedblocks.recipes.papers.fedmn import PRINTED
 from fedblocks.testing.federations import SIZES, small_federation
 
 from .test_fedmn import EVERYBODY, biased, ours, small
+
+
+def drawn(**options: object) -> FedMN:
+    """A router that starts as it was drawn, over modules that do so, too."""
+    return ours(**{"router_start": "drawn", "module_start": "independent", **options})
+
 
 NOT_NORMAL = {"unit_length": False, "router_relu": False}
 
@@ -59,7 +65,7 @@ def gates_of(experiment: Experiment, state: State) -> list[list[float]]:
 
 
 def test_in_the_first_round_all_gates_are_open_and_the_router_rests() -> None:
-    experiment, before = play(ours(), 0)
+    experiment, before = play(drawn(), 0)
     after, report = run_round(experiment, before, EVERYBODY, Sequential())
     assert {len(set(by.values())) for by in report.bytes_down.values()} == {1}
     for name, value in after.server["router"].items():
@@ -71,7 +77,7 @@ def test_in_the_first_round_all_gates_are_open_and_the_router_rests() -> None:
 
 
 def test_as_many_first_rounds_are_open_as_one_says() -> None:
-    experiment, state = play(ours(pretrain_rounds=2, gate_noise=0.0, router_spread=300.0), 1)
+    experiment, state = play(drawn(pretrain_rounds=2, gate_noise=0.0, router_spread=300.0), 1)
     assert gates_of(experiment, state) == [[1.0] * 10] * len(SIZES)
     state, _ = run_round(experiment, state, EVERYBODY, Sequential())
     assert gates_of(experiment, state) != [[1.0] * 10] * len(SIZES)
@@ -79,7 +85,7 @@ def test_as_many_first_rounds_are_open_as_one_says() -> None:
 
 def test_in_units_of_the_federation_the_average_client_is_at_the_heads_bias() -> None:
     """sum_c n_c (mean_c - mean) = 0, so the mean of all logits, by examples, is the bias."""
-    experiment, state = play(ours(router_spread=50.0), 1)
+    experiment, state = play(drawn(router_spread=50.0), 1)
     bias = state.server["router"]["gates.bias"][0]
     sizes = torch.tensor(SIZES).double()
     mean = (sizes @ logits_of(experiment, state)) / sizes.sum()
@@ -88,7 +94,7 @@ def test_in_units_of_the_federation_the_average_client_is_at_the_heads_bias() ->
 
 
 def test_the_moments_are_those_of_all_examples_together() -> None:
-    experiment, state = play(ours(**NOT_NORMAL), 1)
+    experiment, state = play(drawn(**NOT_NORMAL), 1)
     router = {k: v[0] for k, v in state.server["router"].items()}
     data = experiment.data
     rows = np.concatenate([data.train[c] for c in EVERYBODY])
@@ -104,12 +110,12 @@ def test_the_moments_are_those_of_all_examples_together() -> None:
 def test_the_printed_router_hardly_tells_clients_apart_and_ours_does() -> None:
     """In units of the mean logit: what the gates can see of a client."""
     printed = logits_of(*play(small(), 0)).std(0).mean()
-    scaled = logits_of(*play(ours(), 1)).std(0).mean()
+    scaled = logits_of(*play(drawn(), 1)).std(0).mean()
     assert printed < 0.1 and scaled > 10 * printed
 
 
 def test_a_router_that_learns_nothing_is_never_sent_and_stays() -> None:
-    experiment, state = play(ours(train_router="nothing"), 1)
+    experiment, state = play(drawn(train_router="nothing"), 1)
     assert "router" not in state.server
     before = logits_of(experiment, state)
     state, report = run_round(experiment, state, EVERYBODY, Sequential())
@@ -118,7 +124,7 @@ def test_a_router_that_learns_nothing_is_never_sent_and_stays() -> None:
 
 
 def test_of_a_router_whose_head_learns_nothing_else_moves() -> None:
-    experiment, before = play(ours(router_lr=0.5), 1)
+    experiment, before = play(drawn(router_lr=0.5), 1)
     after, _ = run_round(experiment, before, EVERYBODY, Sequential())
     moved = {
         name
@@ -145,7 +151,7 @@ def swapped() -> Federation:
 @pytest.mark.parametrize(("reading", "sees"), [("apart", False), ("joint", True)])
 def test_a_joint_reading_sees_who_calls_classes_otherwise(reading: str, sees: bool) -> None:
     data = swapped()
-    method = ours(reading=reading, router_scale="none", router_spread=10.0, **NOT_NORMAL)
+    method = drawn(reading=reading, router_scale="none", router_spread=10.0, **NOT_NORMAL)
     experiment = Experiment.of(method, data)
     job = experiment.job("all", [0, 1], experiment.start(), [], False, "adapt")
     clients = job.several([0, 1], torch.func.vmap)
@@ -157,7 +163,7 @@ def test_a_joint_reading_sees_who_calls_classes_otherwise(reading: str, sees: bo
 
 def test_without_noise_clients_train_what_they_are_evaluated_with() -> None:
     """An output is asked for if its gate to the prediction, one of the last two, is used."""
-    method = ours(gate_noise=0.0, router_spread=1.0)  # with noise, these would be coin tosses
+    method = drawn(gate_noise=0.0, router_spread=1.0)  # with noise, these would be coin tosses
     experiment, state = play(method, 1)
     job = experiment.job("all", EVERYBODY, state, method.phases(), True, "train")
     asked = Vectorised().train(job).wanted["outputs"].tolist()
@@ -165,7 +171,8 @@ def test_without_noise_clients_train_what_they_are_evaluated_with() -> None:
 
 
 def test_noise_and_temperature_end_with_the_run() -> None:
-    method = ours().over(40)  # it is over 4 rounds already, and stays so
+    fades = drawn(gate_noise=Ramp(1.0, 0.0, 0.5))
+    method = fades.over(40)  # it is over 4 rounds already, and stays so
     assert [at(method.gate_noise, t) for t in range(4)] == [1.0, 0.5, 0.0, 0.0]
     assert at(method.temperature, 4) == pytest.approx(0.1)
 
@@ -209,7 +216,7 @@ def test_clients_that_share_one_path_are_named() -> None:
 def test_a_run_whose_clients_share_one_path_says_so_once(
     tmp_path: Path, spread: float, warned: bool
 ) -> None:
-    pool = {"modules": [1, 4], "widths": [4], "dropout": 0.0, "summary_width": 4}
+    pool = {"modules": [1, 4], "router_start": "drawn", "summary_width": 4}
     table = {
         "rounds": 2,
         "data": {"name": "digits", "clients": 4, "partition": {"name": "iid"}},
@@ -248,4 +255,4 @@ def test_the_printed_options_are_all_that_the_first_version_did_not_have() -> No
 )
 def test_wrong_options_of_the_router_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ours(**options)
+        drawn(**options)

@@ -52,7 +52,7 @@ def test_clients_of_one_hidden_group_take_one_path_after_the_first_round() -> No
     net = mlp((1, 8, 8), 10, hidden=(32,))
     rand = {}
     for start in ("drawn", "updates"):
-        small = {"modules": (1, 6), "widths": (32,), "summary_width": 16, "label_width": 8}
+        small = {"modules": (1, 6), "summary_width": 16, "label_width": 8}
         method = FedMN(net, lr=0.3, epochs=3, batch_size=16, router_start=start, **small)
         experiment = Experiment.of(method, data, 0, rounds=4)
         state, everybody = experiment.start(), range(12)
@@ -67,7 +67,7 @@ def test_clients_of_one_hidden_group_take_one_path_after_the_first_round() -> No
 
 
 def test_a_first_round_without_data_leaves_the_head_as_it_was() -> None:
-    method = FedMN(mlp((1, 8, 8), 10, hidden=(8,)), router_start="updates", widths=(8, 8))
+    method = FedMN(mlp((1, 8, 8), 10, hidden=(8,)))
     pool = dataset("digits").load()
     data = Federation.from_arrays(
         pool.x, pool.y, [list(range(40)), []], split=(0.5, 0.0, 0.5), allow_empty=True

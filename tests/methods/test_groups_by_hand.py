@@ -62,14 +62,17 @@ def test_a_client_without_a_home_is_averaged_nowhere_when_clusters_are_renewed()
     assert after["membership"]["value"].flatten().tolist() == [0.0, -1.0, 1.0]
 
 
+RESTING = {"train_router": "nothing", "router_start": "drawn"}
+
+
 @pytest.mark.parametrize(
     ("options", "losses", "rates"),
     [
         ({}, ["loss"], [0.2]),
         ({"router_lr": 0.05}, ["module_loss", "loss"], [0.2, 0.05]),
         ({"router_lr": 0.05, "gate_mode": "soft"}, ["loss", "loss"], [0.2, 0.05]),
-        ({"train_router": "nothing"}, ["module_loss"], [0.2]),
-        ({"train_router": "nothing", "gate_mode": "soft"}, ["loss"], [0.2]),
+        (RESTING, ["module_loss"], [0.2]),
+        ({**RESTING, "gate_mode": "soft"}, ["loss"], [0.2]),
     ],
     ids=range(5),
 )

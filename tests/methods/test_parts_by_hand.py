@@ -35,19 +35,19 @@ def double(*values: Any) -> Tensor:
 def test_the_router_of_fedmn_has_the_options_of_its_method() -> None:
     plain = fb.FedMN(NET, modules=(2, 3))
     usual = plain.router
-    assert (usual.head_only, usual.samples, usual.spread) == (True, 256, 10.0)
+    assert (usual.samples, usual.spread) == (256, 10.0)
     other = replace(
-        plain, train_router="all", router_samples=3, router_spread=2.0,
+        plain, router_samples=3, router_spread=2.0,
         unit_length=not usual.unit_length, router_relu=not usual.relu,
         reading="apart" if usual.joint else "joint",
     )  # fmt: skip
     own = other.router
-    assert (own.head_only, own.samples, own.spread) == (False, 3, 2.0)
+    assert (own.samples, own.spread) == (3, 2.0)
     assert (own.unit_length, own.relu) == (not usual.unit_length, not usual.relu)
     assert own.joint is not usual.joint and replace(plain, reading="joint").router.joint
     printed = fb.FedMNReference(NET, modules=(2, 3)).router
     assert (printed.unit_length, printed.relu, printed.samples) == (True, True, 0)
-    assert (printed.spread, printed.joint, printed.head_only) == (1.0, False, False)
+    assert (printed.spread, printed.joint) == (1.0, False)
     assert plain.layers == ("encoders", "outputs")
     assert fb.FedMN(NET, modules=(2, 3, 2)).layers == ("encoders", "modules.2", "outputs")
 

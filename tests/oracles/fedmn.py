@@ -4,7 +4,7 @@ The box leaves open what the methods page answers: hard gates forward and soft o
 draw of the noise in a round, blocks averaged over those who used them, evaluation with the more
 probable choice. What the page adds to the box is here, too: summaries in units of the federation,
 a layer for pairs of input and label, noise that fades, first rounds with open gates, a router that
-stays as it was drawn.
+stays as it was drawn or starts from groups of first updates, a path that is the net itself.
 """
 
 from __future__ import annotations
@@ -89,11 +89,26 @@ def dense(w: Tensors, name: str, x: Tensor) -> Tensor:
     return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
 
+def hidden(w: Tensors, prefix: str, x: Tensor) -> Tensor:
+    """Two hidden layers."""
+    return dense(w, f"{prefix}.2", dense(w, f"{prefix}.0", x).relu()).relu()
+
+
 def perceptron(w: Tensors, prefix: str, x: Tensor) -> Tensor:
     """Two hidden layers and an output layer."""
-    return dense(
-        w, f"{prefix}.4", dense(w, f"{prefix}.2", dense(w, f"{prefix}.0", x).relu()).relu()
-    )
+    return dense(w, f"{prefix}.4", hidden(w, prefix, x))
+
+
+def encoder(w: Tensors, x: Tensor) -> Tensor:
+    """The net with a wider last layer and a ReLU; or the net itself, less its last layer."""
+    return perceptron(w, "0.0", x).relu() if "0.0.4.weight" in w else hidden(w, "0", x)
+
+
+def block(w: Tensors, x: Tensor, mask: Tensor | float) -> Tensor:
+    """A dense layer and a ReLU; where the net itself is the path, added to what is given."""
+    if "1.0.weight" in w:
+        return dense(w, "1.0", x).relu() * mask
+    return x + dense(w, "1.change.0", x).relu() * mask
 
 
 def summaries(w: Tensors, x: Tensor, y: Tensor, choices: Choices) -> Tensor:
@@ -106,13 +121,13 @@ def summaries(w: Tensors, x: Tensor, y: Tensor, choices: Choices) -> Tensor:
     return s.relu() if choices.relu else s
 
 
-def router(pool: Pool, x: Tensor, y: Tensor, choices: Choices) -> Tensor:
+def router(
+    pool: Pool, x: Tensor, y: Tensor, choices: Choices, before: Tensors | None = None
+) -> Tensor:
     """G = mean_i h(s_i), where s_i may be in units of the federation; 0 if there are no
-    examples.
+    examples. What is `before` the head may be that of another router.
     """
-    s = summaries(pool.router, x, y, choices)
-    if choices.head_only:
-        s = s.detach()
+    s = summaries(pool.router if before is None else before, x, y, choices)
     if choices.scaled:
         mean, square = pool.moments["mean"], pool.moments["square"]
         s = (s - mean) / torch.sqrt(square - mean**2 + 1e-6)
@@ -185,16 +200,15 @@ def forward(
     """Every block is given the gated mean of those before it that the client has."""
     into_middle, into_output, final = split(gates, n)
     middle, outputs = sent(gates.detach(), n, choices)
-    h1 = [perceptron(w, "0.0", x).relu() for w in pool.encoders]
+    h1 = [encoder(w, x) for w in pool.encoders]
     h2 = {
-        j: dense(
+        j: block(
             pool.middle[j],
-            "1.0",
             sum(a * h for a, h in zip(into_middle[j], h1)) / into_middle[j].sum(),
-        ).relu()
+            masks[j] if masks else 1.0,
+        )
         for j in middle
     }
-    h2 = {j: h * masks[j] for j, h in h2.items()} if masks else h2
     h3 = {
         j: dense(
             pool.outputs[j],
@@ -268,12 +282,15 @@ def local(
     tensors = [v for w in moving for v in w.values()]
     sgd = torch.optim.SGD(tensors, choices.lr, choices.momentum, weight_decay=choices.decay)
     x, y = data
-    t, width = at[0], len(copy.middle[0]["1.0.bias"])
+    t, width = at[0], next(len(v) for k, v in copy.middle[0].items() if k.endswith("bias"))
     for batch, look, key in zip(batches, drawn.looks[at], drawn.keys[at]):
         noise = drawn.noises[at]
         if choices.per_step:
             noise = torch.from_numpy(definition.uniform(definition.fold(key, 2**22), len(gates)))
-        logits = router(copy, x[look], y[look], choices)
+        if choices.head_only:  # all examples are looked at once, before the first step
+            logits = router(copy, x, y, choices, pool.router)
+        else:
+            logits = router(copy, x[look], y[look], choices)
         soft = concrete(logits, noise, choices.temperature(t), choices.noise[t])
         through = soft if choices.soft else gates + soft - soft.detach()
         if t < choices.open_rounds:

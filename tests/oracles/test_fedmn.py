@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.schedules import Exponential
+from fedblocks.core.schedules import Exponential, Ramp
 from fedblocks.methods.fedmn.method import FedMN
 from tests.representatives import case_of
 
@@ -36,15 +36,24 @@ SMALL = {
     "modules": (2, 3, 2),
 }
 PRINTED: dict[str, object] = {
+    "module_start": "independent",
+    "lr_scale": "printed",
     "router_scale": "none",
     "router_spread": 1.0,
+    "router_start": "drawn",
     "train_router": "all",
     "gate_noise": 1.0,
     "temperature": Exponential(1.0, 0.1, 150),
     "pretrain_rounds": 0,
     "travel": "reached",
 }
-# the defaults in a run of two rounds: noise 1 and 0, tau 1 and 0.1 ** 0.5
+# in units of the federation, in a run of two rounds: noise 1 and 0, tau 1 and 0.1 ** 0.5
+SCALED: dict[str, object] = {
+    "module_start": "independent",
+    "lr_scale": "printed",
+    "router_start": "drawn",
+    "gate_noise": Ramp(1.0, 0.0, 0.5),
+}
 OURS: dict[str, object] = {
     "scaled": True,
     "noise": (1.0, 0.0),
@@ -52,6 +61,14 @@ OURS: dict[str, object] = {
     "rounds": 2,
     "only_used": True,
     "head_only": True,
+}
+# the defaults, but that groups are counted: whom "auto" finds is not FedMN's
+DEFAULTS: dict[str, object] = {"widths": None, "dropout": None, "router_groups": 3}
+AS_BY_DEFAULT: dict[str, object] = {
+    **OURS,
+    "noise": (0.0, 0.0),
+    "groups": 3,
+    "as_one_net": True,
 }
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "as printed, hard gates, all examples": ({**PRINTED, "router_samples": 0}, {}),
@@ -91,21 +108,31 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"head_only": True},
     ),
     "one round with open gates": ({**PRINTED, "pretrain_rounds": 1}, {"open_rounds": 1}),
-    "as by default": ({"router_samples": 0}, OURS),
+    "as by default": (DEFAULTS, AS_BY_DEFAULT),
     "as by default, soft gates": (
-        {"router_samples": 0, "gate_mode": "soft", "eval_gate": "soft"},
+        {**DEFAULTS, "gate_mode": "soft", "eval_gate": "soft"},
+        {**AS_BY_DEFAULT, "soft": True},
+    ),
+    "as by default, dropout in blocks that add to what they are given": (
+        {**DEFAULTS, "dropout": 0.4},
+        {**AS_BY_DEFAULT, "dropout": 0.4},
+    ),
+    "as by default, one group": ({**DEFAULTS, "router_groups": 1}, {**AS_BY_DEFAULT, "groups": 1}),
+    "in units of the federation": (SCALED, OURS),
+    "in units of the federation, soft gates": (
+        {**SCALED, "gate_mode": "soft", "eval_gate": "soft"},
         {**OURS, "soft": True},
     ),
     "in units of the federation, routed from the first moments on": (
-        {"router_samples": 6, "gate_noise": 1.0, "temperature": 0.5, "modules": (1, 4, 3)},
+        {**SCALED, "gate_noise": 1.0, "temperature": 0.5, "modules": (1, 4, 3)},
         {**OURS, "noise": (1.0, 1.0), "start": 0.5, "end": 0.5},
     ),
     "in units of the federation, the whole router learns": (
-        {"router_samples": 0, "train_router": "all", "gate_noise": 0.5},
+        {**SCALED, "router_samples": 0, "train_router": "all", "gate_noise": 0.5},
         {**OURS, "head_only": False, "noise": (0.5, 0.5)},
     ),
     "the mixture moves as one net": (
-        {"router_samples": 0, "lr_scale": "mixture"},
+        {**SCALED, "lr_scale": "mixture"},
         {**OURS, "as_one_net": True},
     ),
     "the mixture moves as one net, as printed, soft gates": (
@@ -117,11 +144,12 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"as_one_net": True},
     ),
     "from groups of first updates": (
-        {"router_samples": 0, "router_start": "updates", "router_groups": 3},
+        {**SCALED, "router_start": "updates", "router_groups": 3},
         {**OURS, "groups": 3},
     ),
     "from groups of first updates, more than modules": (
         {
+            **SCALED,
             "router_samples": 5,
             "router_start": "updates",
             "router_groups": 4,
@@ -131,7 +159,7 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {**OURS, "groups": 4, "head_only": False},
     ),
     "a layer for pairs": (
-        {"router_samples": 5, "reading": "joint", "router_spread": 20.0},
+        {**SCALED, "reading": "joint", "router_spread": 20.0},
         OURS,
     ),
     "a layer for pairs, as they are": (

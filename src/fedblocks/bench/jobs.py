@@ -69,7 +69,7 @@ _PAPER: dict[str, dict[str, Any]] = {
     "pfedmb": {"branches": 5},
     "fedem": {"components": 3},
     "ifca": {"clusters": 3},
-    "fedmn": {"modules": (2, 2, 2), **AS_PRINTED},
+    "fedmn": dict(AS_PRINTED),
 }
 
 

@@ -78,7 +78,7 @@ PRESETS: dict[str, Callable[[], Config]] = {
 # The settings of docs/methods/hidden-groups.md, chosen there by validation accuracy with seeds 0, 1
 # and 2; the quickstart runs with another seed. With a convolutional net, learning rates have the
 # best validation accuracy after 40 rounds with seed 0: Flow's of 0.3, 0.6 and 1.0, ModFL's of 0.3
-# and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has the setting of studies/fedmn_routing.py.
+# and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has its defaults, but for a narrow router.
 # few epochs keep it quick
 GLOBAL_ONLY: Table = {
     "global_update_path": "global_only",
@@ -86,16 +86,7 @@ GLOBAL_ONLY: Table = {
     "router_epochs": 1,
 }
 FOUND: Table = {"operations": 4, "cohorts": "found", "warmup": 5}
-NARROW: Table = {
-    "modules": [1, 8],
-    "widths": [64],
-    "dropout": 0.0,
-    "summary_width": 32,
-    "label_width": 16,
-    "router_samples": 32,
-    "router_lr": 1.0,
-    "epochs": 5,
-}
+NARROW: Table = {"summary_width": 32, "label_width": 16, "epochs": 5}
 SECOND: Table = {
     "new": {
         "clients": list(range(1, 20, 2)),

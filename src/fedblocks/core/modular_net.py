@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.cuts import is_under
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import Output, take_logits
@@ -29,23 +30,21 @@ class ModularNet(Net):
 
     def __init__(
         self,
-        layers: Sequence[Make],
+        layers: Sequence[Make] | Callable[[], list[nn.Module]],  # one by one, or all at once
         summary: Callable[[int], nn.Module],
         dtype: torch.dtype = torch.float32,
         input_shape: Sequence[int] | None = None,
     ) -> None:
-        makers = tuple(layers)
-        super().__init__(
-            lambda: nn.Sequential(*(make() for make in makers)), None, None, dtype, input_shape
-        )
+        make_all = layers if callable(layers) else partial(_one_by_one, tuple(layers))
+        super().__init__(lambda: nn.Sequential(*make_all()), None, None, dtype, input_shape)
         self.summary = summary
         self.classes = dense_head(self).out_features
         empty = [str(number) for number, stage in enumerate(self.stages, 1) if not stage.names]
-        if len(makers) < 2 or empty:
+        if len(self.stages) < 2 or empty:
             reason = (
                 f"layer {', '.join(empty)} has no parameters"
                 if empty
-                else f"{len(makers)} layer is too few"
+                else f"{len(self.stages)} layer is too few"
             )
             raise UserError(
                 f"a modular net needs an encoder and an output block: {reason}",
@@ -72,6 +71,18 @@ def modular(
     )
 
 
+def cut_before_head(net: Net, blocks: int, dropout: float, spread: float | None) -> ModularNet:
+    """The net itself as a path: all before its last layer, dense blocks that add to what they are
+    given, its last layer.
+    """
+    width = dense_head(net).in_features
+    if all(is_under(name, [net.head_module]) for name in net.names):
+        message = "the net has nothing before its last layer that could be an encoder"
+        raise UserError(message, "give the widths of an encoder and of each middle block")
+    layers = partial(_cut, net, [partial(_Adding, width, dropout, spread)] * blocks)
+    return ModularNet(layers, partial(with_outputs, net), net.dtype, net.input_shape)
+
+
 def dense_head(net: Net) -> nn.Linear:
     """The net's last layer, which must be a dense one for another to take its place."""
     if net.base and net.named_head is None:
@@ -92,7 +103,12 @@ def with_outputs(net: Net, outputs: int) -> nn.Module:
     returns.
     """
     module = net.make()
-    module.set_submodule(net.head_module, nn.Linear(dense_head(net).in_features, outputs))
+    layer = nn.Linear(dense_head(net).in_features, outputs)
+    return _put_last(net, module, layer)
+
+
+def _put_last(net: Net, module: nn.Module, layer: nn.Module) -> nn.Module:
+    module.set_submodule(net.head_module, layer)
     if net.output is not None:
         module.register_forward_hook(partial(_take_outputs, net.output))
     return module
@@ -123,6 +139,29 @@ def started_from(net: Net, params: Params) -> Net:
 
 def _encoder(net: Net, width: int) -> nn.Module:
     return nn.Sequential(with_outputs(net, width), nn.ReLU())
+
+
+def _one_by_one(makers: Sequence[Make]) -> list[nn.Module]:
+    return [make() for make in makers]
+
+
+def _cut(net: Net, middle: Sequence[Make]) -> list[nn.Module]:
+    """Both ends of one module, so that they start as the net does."""
+    module = net.make()
+    head = module.get_submodule(net.head_module)
+    return [_put_last(net, module, nn.Identity()), *_one_by_one(middle), head]
+
+
+class _Adding(nn.Module):
+    """A middle block that adds to what it is given, so that a net with it learns as fast."""
+
+    def __init__(self, width: int, dropout: float, spread: float | None) -> None:
+        super().__init__()
+        self.change = _middle(width, width, dropout, spread)
+
+    def forward(self, x: Tensor) -> Tensor:
+        changed: Tensor = x + self.change(x)
+        return changed
 
 
 def _middle(inputs: int, outputs: int, dropout: float, spread: float | None) -> nn.Module:

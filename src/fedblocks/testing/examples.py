@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedblocks.core.modular_net import modular
+from fedblocks.core.modular_net import cut_before_head, modular
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.schedules import Ramp
 from fedblocks.methods.apfl import APFL
 from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.ditto import Ditto
@@ -36,7 +37,8 @@ _DECAY = SGD(weight_decay=5e-4)  # the default of mean-regularised multi-task le
 _BETAS = {"beta1": 0.5, "beta2": 0.5}
 _QUICK: dict[str, Any] = {"server_lr": 0.05, "tau": 0.05}  # of a size with the changes
 _LAYERS = {"layers.0": "model", "layers.2": "model"}
-_PATH = modular(small_net(), (6, 5), dropout=0.0)  # FedMN's encoder, middle block and output
+_PATH = modular(small_net(), (6, 5), dropout=0.0)  # encoder, middle block and output, as printed
+_CUT = cut_before_head(small_net(), 1, 0.0, None)  # the same of the net itself
 _POOL: dict[str, Any] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
 
 
@@ -187,23 +189,35 @@ EXAMPLES: Examples = {
         "fedmn",
         FedMN,
         Reduction(
-            "one path is FedAvg",
+            "one path is FedAvg on the net, with a block that adds to it",
             FedAvg,
             dict.fromkeys(("encoders", "modules.2", "outputs"), "model"),
-            {"modules": (1, 1, 1)},
-            {"net": _PATH},
+            {"modules": (1, 1, 1), "widths": None},
+            {"net": _CUT},
         ),
         exceptions={
             "named_blocks_move/gates": "a client without a step to take has the gates of "
             "an evaluation",
             "named_blocks_move/router": "its head alone learns, and rests in the first round, when "
             "all gates are open",
+            "no_dead_knobs/router_samples": "what the router sees stays the same where its head "
+            "alone learns",
         },
         lr=0.5,
-        # a draw of examples is another one where a client's examples are there twice
-        router_samples=0,
+        modules=(2, 2, 2),
+        module_start="independent",
+        lr_scale="printed",
+        router_start="drawn",
+        gate_noise=Ramp(1.0, 0.0, 0.5),
         eval_gate="soft",  # what moves the router a little moves these, and hard choices not yet
-        others={"gate_mode": "soft", "eval_gate": "mode", "modules": (2, 3, 2), "widths": (5, 6)},
+        others={
+            "gate_mode": "soft",
+            "eval_gate": "mode",
+            "modules": (2, 3, 2),
+            "widths": (5, 6),
+            "module_start": "alike",
+            "router_start": "updates",
+        },
         **_POOL,
     ),
     "fedmn_reference": ours(

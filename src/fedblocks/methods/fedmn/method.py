@@ -14,6 +14,7 @@ from fedblocks.core.description import Paper
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.starts import Alike, Independent
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.membership import group_clients
 from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
@@ -39,7 +40,11 @@ class FedMN(Routing):
 
     def blocks(self) -> dict[str, Block]:
         parts = zip(self.layers, self.path.stages, self.modules, strict=True)
-        pool = {n: Pool(part, count, on_request=n != "encoders") for n, part, count in parts}
+        start = Alike() if self.module_start == "alike" else Independent()
+        pool = {
+            name: Pool(part, count, on_request=name != "encoders", start=start)
+            for name, part, count in parts
+        }
         net = self.router.net
         # a router that nobody trains is the same for all without being sent
         blocks: dict[str, Block] = {

@@ -52,7 +52,10 @@ class PoolOptions(Method):
         if not isinstance(self.net, ModularNet):
             if self.widths is None or len(self.widths) == layers - 1:
                 return []
-            fix = f"give {layers - 1} widths: of an encoder and of each middle block"
+            fix = (
+                f"give {layers - 1} widths: of an encoder and of each middle block; or "
+                f"modules for {len(self.widths) + 1} layers"
+            )
             return [Conflict("widths", f"do not fit modules = {list(self.modules)}", fix)]
         if len(self.net.stages) != layers:
             why = f"these are {layers} layers, and the modular net has {len(self.net.stages)}"

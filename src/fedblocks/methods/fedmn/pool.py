@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from fedblocks.core.options import AtLeast, Conflict, Help, Positive
+from fedblocks.core.modular_net import ModularNet, cut_before_head
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.parts import Blocks
-from fedblocks.core.schedules import Exponential, Ramp, Schedule
+from fedblocks.core.schedules import Exponential, Schedule
 from fedblocks.methods._common.mixtures import StepScale
 from fedblocks.methods.fedmn.gates import edges, matrices, modules_reached, modules_used
 from fedblocks.methods.fedmn.options import PoolOptions
@@ -20,14 +21,20 @@ from fedblocks.methods.fedmn.router import Router
 
 # the options with which FedMN is what its paper prints
 AS_PRINTED: Mapping[str, Any] = {
+    "modules": (2, 2, 2),
+    "widths": (512, 256),
+    "module_start": "independent",
+    "lr_scale": "printed",
     "router_scale": "none",
     "router_spread": 1.0,
+    "router_start": "drawn",
     "train_router": "all",
     "gate_noise": 1.0,
     "temperature": Exponential(1.0, 0.1, 150),
     "pretrain_rounds": 0,
     "travel": "reached",
 }
+ALWAYS_THERE = ("modules", "widths", "temperature")  # in every stored configuration
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +42,36 @@ class ModulePool(PoolOptions):
     """The options of FedMN, and its pool."""
 
     later_options: ClassVar[Mapping[str, Any]] = {
-        **{name: value for name, value in AS_PRINTED.items() if name != "temperature"},
+        **{name: value for name, value in AS_PRINTED.items() if name not in ALWAYS_THERE},
         "reading": "apart",
-        "lr_scale": "printed",
-        "router_start": "drawn",
         "router_groups": "auto",
     }
 
-    lr_scale: StepScale = "printed"
+    modules: Annotated[
+        tuple[int, ...],
+        AtLeast(1),
+        Length(2),
+        Help("encoders, blocks of each middle layer, outputs; printed: [2, 2, 2]"),
+    ] = (1, 8)
+    widths: Annotated[
+        tuple[int, ...] | None,
+        AtLeast(1),
+        Help(
+            "of an encoder, which is the net with a wider last layer, and of each middle block; "
+            "printed: [512, 256]. Default: the net itself is a path, cut before its last layer"
+        ),
+    ] = None
+    dropout: Annotated[
+        float | None,
+        AtLeast(0),
+        Below(1),
+        Help("in middle blocks; default: 0.5 with `widths`, as printed, else none"),
+    ] = None
+    module_start: Annotated[
+        Literal["alike", "independent"],
+        Help('the modules of a layer start "alike", or each from weights of its own, as printed'),
+    ] = "alike"
+    lr_scale: StepScale = "mixture"
 
     reading: Annotated[
         Literal["apart", "joint"],
@@ -68,7 +97,7 @@ class ModulePool(PoolOptions):
             '"drawn": at random, as printed; "updates": after the first round the server fits the '
             "routing head to groups of clients whose modules changed alike"
         ),
-    ] = "drawn"
+    ] = "updates"
     router_groups: Annotated[
         int | Literal["auto"],
         AtLeast(1),
@@ -87,7 +116,12 @@ class ModulePool(PoolOptions):
         Help("of a router that steps after the modules; default: with them, at their lr"),
     ] = None
     router_samples: Annotated[
-        int, AtLeast(0), Help("examples that the router looks at in a step; 0: all", usual="256")
+        int,
+        AtLeast(0),
+        Help(
+            "examples that the router looks at in a step where all of it learns; 0: all",
+            usual="256",
+        ),
     ] = 256
     gate_mode: Annotated[
         Literal["st_hard", "soft"],
@@ -97,7 +131,7 @@ class ModulePool(PoolOptions):
     ] = "st_hard"
     gate_noise: Annotated[
         float | Schedule, AtLeast(0), Help("how much of the noise is in a draw; printed: 1")
-    ] = field(default_factory=lambda: Ramp(1.0, 0.0, 0.5))
+    ] = 0.0
     noise_per: Annotated[
         Literal["round", "step"],
         Help('"round": one draw of the gates; "step": a new one for each batch, soft gates only'),
@@ -135,11 +169,11 @@ class ModulePool(PoolOptions):
             conflicts.append(Conflict("pretrain_rounds", why, fix))
         if self.router_start == "updates" and self.router_scale == "none":
             why = "the server learns what the router sees of clients from the federation's moments"
-            fix = 'use router_scale = "federation"'
+            fix = 'use router_scale = "federation", or router_start = "drawn"'
             conflicts.append(Conflict("router_start", why, fix))
         if self.router_start == "updates" and self.train_router == "nothing":
             why = "a router that is never sent cannot be fitted"
-            fix = 'use train_router = "head"'
+            fix = 'use train_router = "head", or router_start = "drawn"'
             conflicts.append(Conflict("router_start", why, fix))
         if self.train_router == "nothing" and self.router_lr is not None:
             why = "a router that does not train has no learning rate"
@@ -147,6 +181,14 @@ class ModulePool(PoolOptions):
                 Conflict("router_lr", why, 'leave it out, or use train_router = "head"')
             )
         return conflicts
+
+    @cached_property
+    def path(self) -> ModularNet:
+        """One module of each layer: with widths as printed, else the net itself."""
+        if self.widths is not None or isinstance(self.net, ModularNet):
+            return super().path
+        dropout = 0.0 if self.dropout is None else self.dropout
+        return cut_before_head(self.net, len(self.modules) - 2, dropout, self.spread)
 
     @cached_property
     def router(self) -> Router:
@@ -161,7 +203,6 @@ class ModulePool(PoolOptions):
             samples=self.router_samples,
             spread=self.router_spread,
             joint=self.reading == "joint",
-            head_only=self.train_router == "head",
         )
 
     @property

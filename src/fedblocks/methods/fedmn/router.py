@@ -53,7 +53,6 @@ class Router:
     samples: int  # that a training step looks at; 0: all
     spread: float = 1.0  # first weights of h, times what torch makes them
     joint: bool = False  # a layer that sees input and label together, before the mean
-    head_only: bool = False  # what it makes of examples stays as it was drawn, h is trained
 
     @property
     def width(self) -> int:
@@ -78,8 +77,7 @@ class Router:
 
     def of_client(self, params: Params, client: Client, moments: Params | None = None) -> Tensor:
         """G, from all training examples of a client: [gates]."""
-        mean, _ = self._mean(params, client)
-        return self._logits(params, mean, client.size, moments)
+        return self.of_summary(params, self.see(params, client), client.size, moments)
 
     def of_step(self, params: Params, batch: Batch, moments: Params | None = None) -> Tensor:
         """G, from the examples that a training step looks at: [gates]."""
@@ -90,18 +88,22 @@ class Router:
             rows, real = subset(rows, real, self.samples, order)
         with mode.mode(True, mode.current().mapped, real, fold(batch.key, _LAYERS)):
             total, _ = self._sums(params, client, rows, real)
-            total = total.detach() if self.head_only else total
-            return self._logits(params, total / real.sum().clamp(min=1), real.sum(), moments)
+            mean = total / real.sum().clamp(min=1)
+            return self.of_summary(params, mean, real.sum(), moments)
+
+    def see(self, params: Params, client: Client) -> Tensor:
+        """The mean summary of all training examples of a client: [width]."""
+        return self._mean(params, client)[0]
 
     def measure(self, params: Params, client: Client) -> Params:
         """The moments of a client's own summaries."""
         mean, square = self._mean(params, client)
         return {"mean": mean, "square": square}
 
-    def _logits(
-        self, params: Params, mean: Tensor, count: Tensor, moments: Params | None
+    def of_summary(
+        self, params: Params, mean: Tensor, count: Tensor, moments: Params | None = None
     ) -> Tensor:
-        """The routing head on the mean summary of so many examples, in units of the federation
+        """G: the routing head on the mean summary of so many examples, in units of the federation
         if its moments are there.
         """
         if moments is not None:

@@ -28,7 +28,9 @@ class Routing(ModulePool):
         temperature = zero + at(self.temperature, client.round)
         noise = zero + at(self.gate_noise, client.round)
         is_open = (zero + client.round < self.pretrain_rounds).to(zero.dtype)
-        logits = self.router.of_client(blocks["router"], client, blocks.get("moments"))  # [edges]
+        router, moments = blocks["router"], blocks.get("moments")
+        seen = self.router.see(router, client)
+        logits = self.router.of_summary(router, seen, client.size, moments)  # [edges]
         relaxed = draw_relaxed(logits, client.key, temperature, noise)
         drawn = connect((relaxed > 0.5).to(relaxed.dtype), logits, self.modules)
         probable = connect((logits > 0).to(relaxed.dtype), logits, self.modules)
@@ -37,12 +39,22 @@ class Routing(ModulePool):
         # a client that only joins does not train
         value = torch.where(client.steps > 0, trained, evaluated[self.eval_gate])
         value = torch.where(is_open > 0, 1, value)
-        return {"value": value, "temperature": temperature, "noise": noise, "open": is_open}
+        return {
+            "value": value,
+            "temperature": temperature,
+            "noise": noise,
+            "open": is_open,
+            "seen": seen,
+        }
 
     def decide_again(self, blocks: Blocks, batch: Batch) -> Tensor:
         """The same gates in a training step, as a function of the routing net: [edges]."""
         decided = blocks["gates"]
-        logits = self.router.of_step(blocks["router"], batch, blocks.get("moments"))  # [edges]
+        router, moments = blocks["router"], blocks.get("moments")
+        if self.train_router == "all":
+            logits = self.router.of_step(router, batch, moments)  # [edges]
+        else:  # what it sees of a client stays the same
+            logits = self.router.of_summary(router, decided["seen"], batch.client.size, moments)
         key = batch.client.key if self.noise_per == "round" else fold(batch.key, STREAM)
         gates = draw_relaxed(logits, key, decided["temperature"], decided["noise"])
         if self.gate_mode == "st_hard":

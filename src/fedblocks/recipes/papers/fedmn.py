@@ -22,8 +22,13 @@ FEDMN_RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 PROX = {"cifar10": 1.0, "cifar100": 0.1, "emnist": 0.1, "femnist": 0.05}
 # FedMN as its paper has it; the defaults of `fedmn` route otherwise
 PRINTED: Table = {
+    "modules": [2, 2, 2],
+    "widths": [512, 256],
+    "module_start": "independent",
+    "lr_scale": "printed",
     "router_scale": "none",
     "router_spread": 1.0,
+    "router_start": "drawn",
     "train_router": "all",
     "gate_noise": 1.0,
     "temperature": {"name": "exponential", "start": 1.0, "end": 0.1, "rounds": 150},
@@ -172,11 +177,11 @@ def options(setting: str, method: str) -> Table:
         "pfedme": {"strength": PULL[setting], "optimizer": {"name": "sgd", "weight_decay": 5e-4}},
         "fedem": {"components": encoders},
         "fedmn": {
+            **PRINTED,
             "modules": [encoders] * 3,
             "lr": 0.02,
             "spread": 0.01,
             "keep_optimizer": False,
-            **PRINTED,
         },
     }
     name = "mean_reg_mtl" if method == "pfedme" else method

@@ -17,6 +17,7 @@ NOTES = (
     "--quick: a small share of the images, 4 of 10 clients in each of 6 rounds, one pool of each "
     "size, a fixed learning rate.",
 )
+OWN_MODULES = {name: value for name, value in PRINTED.items() if name != "widths"}
 
 
 def figure2() -> Recipe:
@@ -50,7 +51,7 @@ def figure_cells(setting: str) -> tuple[Cell, ...]:
     for blocks in (8, 9, 10):
         for number, pool in enumerate(figure_pools(blocks)):
             net = {"name": "modular_mlp", "layers": 3}
-            method: Table = {"name": "fedmn", "modules": list(pool), **PRINTED}
+            method: Table = {**OWN_MODULES, "name": "fedmn", "modules": list(pool)}
             point = f"fedmn-{'x'.join(map(str, pool))}"
             cells.append(figure_cell(setting, point, net, method, in_quick=number == 1))
     return tuple(cells)
