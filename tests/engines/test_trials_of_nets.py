@@ -16,8 +16,8 @@ from fedblocks.core.net import Net
 from fedblocks.core.template import tensor_places
 from fedblocks.engines import behaviour
 from fedblocks.engines.net_check import check
-from fedblocks.engines.net_check.check import _takes_one
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
+from fedblocks.engines.net_check.properties import _takes_one
 from fedblocks.engines.net_check.trial import SEED, NetTrial, examples_for
 from fedblocks.engines.processes import workers
 from fedblocks.engines.round import Experiment

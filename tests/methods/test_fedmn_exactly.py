@@ -175,19 +175,3 @@ def test_a_step_moves_the_router_with_the_modules_or_after_them_or_not_at_all(
             name = update.loss.__name__  # type: ignore[union-attr]
             told.append(name + (", with the router" if "router" in update.train else ""))
     assert told == steps
-
-
-@pytest.mark.parametrize("head_only", [False, True])
-def test_a_router_of_which_the_head_alone_trains_leaves_its_summaries_alone(
-    head_only: bool,
-) -> None:
-    made, params = router(Steps)
-    made = replace(made, head_only=head_only)
-    live = {name: value.clone().requires_grad_() for name, value in params.items()}
-    x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 8.0]])
-    batch: Any = SimpleNamespace(client=client_of(x, [0, 1], 2.0), key=torch.tensor(0))
-    logits = made.of_step(live, batch)
-    assert logits.tolist() == pytest.approx([3.5 + 35 + 50 + 500])  # as of all its examples
-    slopes = torch.autograd.grad(logits.sum(), list(live.values()), allow_unused=True)
-    moved = {name for name, slope in zip(live, slopes, strict=True) if slope is not None}
-    assert "gates.weight" in moved and ("labels.weight" in moved) is not head_only

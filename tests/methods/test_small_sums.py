@@ -59,16 +59,21 @@ def test_papers_are_as_they_were_published() -> None:
 
 def test_the_rest_of_the_clients_count_alike_and_those_who_never_train_do_not() -> None:
     method = next(iter(ADAPTERS["dual_lora"]().methods(other="rest").values()))
-    slots = {"w": torch.zeros(4, 1)}
-    reads = method.reads({"lora.A": slots, "lora.B": slots}, cohort([0, 2], 4))
+    down, (up,) = {}, method.adapted.zero_factors
+    server = {"lora.A": down, "lora.B": {up: torch.ones(4, 3, 2)}}
+    reads = method.reads(server, cohort([0, 2], 4))
     weights = reads["lora.A"].weights  # type: ignore[union-attr]
     third = 1 / 3
     assert weights.tolist() == [[0.0, third, third, third], [third, third, 0.0, third]]
-    assert weights.dtype == torch.double
+    assert reads["lora.B"].weights is weights and weights.dtype == torch.double  # type: ignore[union-attr]
     unseen = replace(cohort([0, 2], 4), unseen=torch.tensor([1]))
-    (first, _) = method.reads({"lora.A": slots}, unseen)["lora.A"].weights.tolist()  # type: ignore[union-attr]
+    (first, _) = method.reads(server, unseen)["lora.A"].weights.tolist()  # type: ignore[union-attr]
     assert first == [0.0, 0.0, 0.5, 0.5]
-    alone = method.reads({"lora.A": {"w": torch.zeros(1, 1)}, "lora.B": slots}, cohort([0], 1))
+    server["lora.B"][up][2] = 0  # as it starts: its client has never trained
+    (first, _) = method.reads(server, cohort([0, 2], 4))["lora.A"].weights.tolist()  # type: ignore[union-attr]
+    assert first == [0.0, 0.5, 0.0, 0.5]
+    one = {"lora.A": down, "lora.B": {up: torch.ones(1, 3, 2)}}
+    alone = method.reads(one, cohort([0], 1))
     assert alone["lora.B"].weights.tolist() == [[0.0]]  # type: ignore[union-attr]
 
 

@@ -37,8 +37,8 @@ def run(*scores: float, status: str = "finished", metric: MainMetric | None = No
 
 @pytest.fixture(autouse=True)
 def same_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "partition_hash", lambda own: "hash")
-    monkeypatch.setattr(compare, "check_same_data", lambda runs: None)
+    for module in (compare, tables):
+        monkeypatch.setattr(module, "check_same_data", lambda runs: None)
 
 
 def test_a_row_is_compared_with_local_and_fedavg_but_not_with_itself() -> None:

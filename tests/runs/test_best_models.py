@@ -71,3 +71,17 @@ def test_the_command_exports_the_best_model(tmp_path: Path) -> None:
     assert not end.value.code
     card = out.with_name("m.safetensors.md").read_text()
     assert f"| rounds of training | {run.best.round} |" in card and "--best" in card
+
+
+def test_adapters_for_peft_are_of_the_last_round_or_the_best(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 4))
+    tuned = fb.FedAvgLoRA(fb.lora(module, rank=2), lr=1.0)
+    data = fb.small_federation(dtype=torch.float32)
+    run = fb.run(tuned, data, 6, tmp_path / "run")
+    assert run.best is not None and run.best.round < 6
+    for which in ("last", "best"):
+        folder = fb.export_peft(run, 0, tmp_path / which, tuned, data, which=which)  # type: ignore[arg-type]
+        written = fb.read_peft(tuned.net, folder)
+        server = run.state(which).server  # type: ignore[arg-type]
+        ours = {name: value for block in server.values() for name, value in block.items()}
+        assert ours and all(torch.equal(written[name], ours[name][0]) for name in ours)

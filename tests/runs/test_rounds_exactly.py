@@ -217,9 +217,9 @@ def test_a_run_is_short_by_the_operations_that_it_takes(
     edge: float, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """6 * 10 rounds * 2 clients * (1 + 2) epochs * 4 rows (of 2 and 6) * 10 numbers = 14,400."""
-    monkeypatch.setattr(engine_choice, "WORTH_A_TRIAL", edge)
     monkeypatch.setattr(engine_choice.Net, "size", lambda net: net.size())
-    assert engine_choice._is_short(config_with(), experiment_with([1, 2], [2, 6], 10), 2) == short
+    experiment = experiment_with([1, 2], [2, 6], 10)
+    assert engine_choice._is_short(config_with(), experiment, 2, edge) == short
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedblocks.export.predict import Predictions
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+Options = dict[str, Any]  # of `export_model` and `export_peft`
 PEFT = "peft"  # a format that is a folder
 SHOWN = 20  # predictions that are printed
 
@@ -50,63 +51,62 @@ def export(
 
     def action() -> None:
         require_folder(folder)
-        from fedblocks.export.formats import format_of, read, read_card
-        from fedblocks.export.models import export_model
-        from fedblocks.runs.result import load_run
-
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
+        which = "best" if best else "last"
+        options = {"method": method, "data": data, "force": force, "which": which}
         if format == PEFT:
-            _export_peft(folder, client, out, method, data, force, as_json)
-            return
-        with plain_warnings():
-            path = export_model(
-                folder,
-                client,
-                format_of(format),
-                out,
-                method,
-                data,
-                force=force,
-                which="best" if best else "last",
-            )
-        card = read_card(path) or read(path, trust=True).card
-        size = path.stat().st_size
-        if as_json:
-            about = {"name": path.name, "file": str(path), "bytes": size}
-            show_json({**about, **card.model_dump(mode="json")})
-            return
-        run = load_run(folder)
-        numbers = f"{card.numbers:,} numbers"
-        if card.numbers < card.numbers_before:
-            numbers += f" (reduced from {card.numbers_before:,} in the client's blocks)"
-        say(f"{path}: {card.method}, client {card.client_text}, {numbers}, {size:,} bytes")
-        say(f"{path}.md: its model card")
-        if best:
-            say(f"the model is that of round {card.round}, the best by validation")
-        if max(card.round, run.rounds) < run.config.rounds:
-            say(
-                f"the run is not finished: the model is that of round {card.round} of "
-                f"{run.config.rounds}"
-            )
+            _export_peft(folder, client, out, options, as_json)
+        else:
+            _export_file(folder, client, format, out, options, as_json)
 
     stoppable(action)
 
 
+def _export_file(
+    folder: Path, client: str, format: str, out: Path | None, options: Options, as_json: bool
+) -> None:
+    """One file, and its model card."""
+    from fedblocks.export.formats import format_of, read, read_card
+    from fedblocks.export.models import export_model
+    from fedblocks.runs.result import load_run
+
+    with plain_warnings():
+        path = export_model(folder, client, format_of(format), out, **options)
+    card = read_card(path) or read(path, trust=True).card
+    size = path.stat().st_size
+    if as_json:
+        about = {"name": path.name, "file": str(path), "bytes": size}
+        show_json({**about, **card.model_dump(mode="json")})
+        return
+    run = load_run(folder)
+    numbers = f"{card.numbers:,} numbers"
+    if card.numbers < card.numbers_before:
+        numbers += f" (reduced from {card.numbers_before:,} in the client's blocks)"
+    say(f"{path}: {card.method}, client {card.client_text}, {numbers}, {size:,} bytes")
+    say(f"{path}.md: its model card")
+    if options["which"] == "best":
+        say(f"the model is that of round {card.round}, the best by validation")
+    if max(card.round, run.rounds) < run.config.rounds:
+        unfinished = f"the model is that of round {card.round} of {run.config.rounds}"
+        say(f"the run is not finished: {unfinished}")
+
+
 def _export_peft(
-    folder: Path, client: str, out: Path | None, method: Any, data: Any, force: bool, as_json: bool
+    folder: Path, client: str, out: Path | None, options: Options, as_json: bool
 ) -> None:
     """Adapters and head, as peft writes them."""
     from fedblocks.export.peft_folder import TENSORS, export_peft
 
     place = Path(f"client-{client}-{PEFT}") if out is None else out
     with plain_warnings():
-        path = export_peft(folder, client, place, method, data, force=force)
+        path = export_peft(folder, client, place, **options)
     size = (path / TENSORS).stat().st_size
     if as_json:
         show_json({"name": path.name, "folder": str(path), "bytes": size})
         return
-    say(f"{path}: adapters of client {client} for peft, {size:,} bytes")
+    best = ", of the round that is best by validation" if options["which"] == "best" else ""
+    say(f"{path}: adapters of client {client} for peft{best}, {size:,} bytes")
 
 
 def predict(

@@ -24,6 +24,7 @@ from fedblocks.export.overwriting import refuse_overwriting
 from fedblocks.export.peft_config import CONFIG, adapter_config, read_config, scale_of, spec_of
 from fedblocks.export.peft_names import from_peft, to_peft
 from fedblocks.export.personal import Personal, personal
+from fedblocks.runs.newest import Which
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult
 
@@ -82,17 +83,19 @@ def export_peft(
     *,
     base_model: str | None = None,
     force: bool = False,
+    which: Which = "last",
 ) -> Path:
     """Write a client's adapters and head as a folder that `peft.PeftModel.from_pretrained` reads
     over the base; where it was written.
 
-    Client, method and data are those of `export_model`. `base_model` is the name of the base, for
-    the config. The folder is read again and compared with the run's own model before it is kept.
+    Client, method, data and `which` are those of `export_model`. `base_model` is the name of the
+    base, for the config. The folder is read again and compared with the run's own model before it
+    is kept.
     """
     folder = Path(out)
     for name in (CONFIG, TENSORS):
         refuse_overwriting(folder / name, [], force)
-    model = personal(run, client, method, data)
+    model = personal(run, client, method, data, which=which)
     net = model.method.net
     if not isinstance(net, LoraNet):
         raise UserError("the run's net has no adapters", "use fb.export_model(...)")

@@ -19,6 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from fedblocks.core.mode import current
 
+# of `F.embedding`, in its order
+_SETTINGS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+
 
 class Embedding(nn.Embedding):
     """An embedding whose padding row takes no gradient when mapped over clients, either."""
@@ -31,26 +34,18 @@ class Embedding(nn.Embedding):
         return torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
 
-def embed(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
+def embed(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`F.embedding`: whole numbers [...] -> rows of the weight [..., width]. Its gradient is never
     sparse, as which most operations cannot take it.
     """
-    settings = (padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    settings = {**dict(zip(_SETTINGS, args, strict=False)), **kwargs, "sparse": False}
     if torch.compiler.is_exporting() or not (current().mapped or input.is_cuda):
-        return F.embedding(input, weight, *settings)
+        return F.embedding(input, weight, **settings)
     is_outside = (input < 0) | (input >= len(weight))
     if _can_raise(input):
         far = torch.where(is_outside, torch.iinfo(input.dtype).min // 2, input)
-        return F.embedding(far, weight, *settings)
-    rows = F.embedding(torch.where(is_outside, 0, input), weight, *settings)
+        return F.embedding(far, weight, **settings)
+    rows = F.embedding(torch.where(is_outside, 0, input), weight, **settings)
     return torch.where(is_outside[..., None], torch.nan, rows)
 
 

@@ -49,7 +49,7 @@ RETRY, RARELY = 1.0, 15.0
 ENVELOPE = 2**24  # bytes that a message may have beside the arrays of a model
 # no answer, a refusal, or something that is not Flower's
 LOST = (httpx.HTTPError, TooLargeError, ValueError)
-THREADS = torch.get_num_threads()
+threads_at_start = torch.get_num_threads()  # of the machine: no constant
 log = logging.getLogger(__name__)
 
 
@@ -219,7 +219,7 @@ def _sides(folder: Path, spec_json: str, settings: bytes) -> app.Sides:
         raise Malformed(
             "version-mismatch", f"the run specification is not of this version: {detail}"
         ) from error
-    torch.set_num_threads(min(spec.threads or THREADS, os.cpu_count() or 1))
+    torch.set_num_threads(min(spec.threads or threads_at_start, os.cpu_count() or 1))
     return prepare.sides_at(folder, spec)
 
 

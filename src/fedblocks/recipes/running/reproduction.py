@@ -20,7 +20,7 @@ from fedblocks.recipes.running.worker import Answer
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class ValueChoice:
     """How far the choice of values has come."""
 
     untried: list[CellTask]
@@ -64,11 +64,11 @@ class Reproduction:
         unrun = [task for task in asked if self.results.seed(cell, task.seed, task.key) is None]
         return search.untried + unrun
 
-    def _search(self, cell: Cell, steps: Sequence[Rung]) -> Search:
+    def _search(self, cell: Cell, steps: Sequence[Rung]) -> ValueChoice:
         """How far the choice of values has come, rung by rung."""
         left = cell.points(self.results.quick)
         if len(left) < 2:
-            return Search([], left[0])
+            return ValueChoice([], left[0])
         scored: list[tuple[CellTask, float]] = []
         for rung in steps:
             tried = [self._try(cell, values, rung, steps) for values in left[: rung.tries]]
@@ -77,13 +77,13 @@ class Reproduction:
             if untried := [task for task, score in pairs if score is None]:
                 # the last of several rungs says nothing new about which values are best
                 is_known = len(steps) > 1 and rung == steps[-1] and not cell.until_convergence
-                return Search(untried, left[0] if is_known else None)
+                return ValueChoice(untried, left[0] if is_known else None)
             scored += [(task, score) for task, score in pairs if score is not None]
             left = [tried[number].values for number in best_first([s or 0.0 for s in scores])]
         if not cell.until_convergence:
-            return Search([], left[0])
+            return ValueChoice([], left[0])
         best = scored[best_first([score for _, score in scored])[0]][0]
-        return Search([], best.values, best.config["rounds"])
+        return ValueChoice([], best.values, best.config["rounds"])
 
     def rungs(self, cell: Cell) -> list[Rung]:
         """How many combinations are tried for how many rounds; with --quick all in
