@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedblocks.core.errors import RunFolderError
-from fedblocks.runs.storage import checkpoint, folder
+from fedblocks.runs.storage import checkpoint, folder, lock
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import REAL, RunFolder
 from fedblocks.runs.storage.record import RoundRecord
@@ -245,6 +245,38 @@ def test_a_second_process_is_refused_until_the_first_is_dead(run):
             assert second.status == "running"
     finally:
         writer.kill()
+
+
+FORKING = """
+import os, sys, time
+from fedblocks.runs.storage.lock import take_lock
+from pathlib import Path
+take_lock(Path(sys.argv[1]))
+if not os.fork():
+    print("claimed", flush=True)
+    time.sleep(float(sys.argv[2]))
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_processes_of_a_dead_writer_are_waited_for(run, patient, monkeypatch):
+    """They hold its lock until they notice that it is gone: half a second here."""
+    run.close()
+    monkeypatch.setattr(lock, "ORPHANS", 30.0 if patient else 0.0)
+    command = [sys.executable, "-c", FORKING, run.path, "0.5" if patient else "5"]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "claimed\n"
+    writer.kill()
+    writer.wait()
+    with RunFolder.open(run.path) as second:
+        if not patient:
+            with pytest.raises(RunFolderError, match="is being written by another process"):
+                second.claim()
+            return
+        second.claim()
+        assert second.status == "running"
 
 
 def test_a_lock_left_by_a_process_whose_id_is_used_again_does_not_count(run):

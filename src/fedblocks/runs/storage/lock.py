@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError
@@ -12,6 +13,7 @@ from fedblocks.runs.storage.links import open_for_locking
 
 LOCK = "run.lock"
 MOST = 100  # bytes that are read
+ORPHANS = 10.0  # seconds to wait for processes of a writer that is gone
 
 
 def take_lock(path: Path) -> int:
@@ -25,19 +27,33 @@ def take_lock(path: Path) -> int:
             f"cannot write the run folder {path}: {error.strerror}",
             "make it writable, or copy the run elsewhere",
         ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not _locked(lock, path):
         os.close(lock)
         writer = writer_of(path)
         raise RunFolderError(
             f"{path} is being written by "
             f"{'another process' if writer is None else f'process {writer}'}",
             "wait until it ends or stop it, then resume",
-        ) from error
+        )
     os.truncate(lock, 0)
     os.pwrite(lock, _text(), 0)
     return lock
+
+
+def _locked(lock: int, path: Path) -> bool:
+    """Whether the file is locked now. Processes that a dead writer has forked hold its lock until
+    they notice that it is gone, and are waited for.
+    """
+    until = time.monotonic() + ORPHANS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if writer_of(path) is not None or time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def note_round(lock: int, round: int) -> None:
