@@ -18,7 +18,6 @@ from fedblocks.engines import rehearsal as module
 from fedblocks.engines.rehearsal import Rehearsal, rehearse
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.steadiness import Steadiness
-from fedblocks.engines.tried_phases import tried_phases
 from fedblocks.methods.ditto import Ditto
 from fedblocks.testing.federations import small_federation, small_net
 
@@ -287,21 +286,3 @@ def test_a_rehearsal_is_with_padding_unless_it_is_told_otherwise(
     monkeypatch.setattr(Rehearsal, "play", lambda self: seen.append(self.is_padded) or [])
     rehearse(rehearsal.experiment, [1, 2])
     assert seen == [True]
-
-
-def test_functions_of_a_phase_are_looked_at_and_the_rest_of_it_stays() -> None:
-    same = lambda blocks: blocks
-    update = Update(("a",), loss, 0.1, project=same, rests=lambda blocks, client: {})
-    plain = Update(("b",), loss, 0.1)
-    steadiness = Steadiness("Own", torch.float32, False)
-    phases = [Phase((plain,), epochs=3), Phase((update, plain), begin=same)]
-    first, second = tried_phases(phases, "Own.phases", steadiness)
-    assert first == phases[0] and second.updates[1] is not None
-    where = "of phase 2 of Own.phases"
-    begin: Any = second.begin
-    project: Any = second.updates[0].project
-    rests: Any = second.updates[0].rests
-    assert (begin.where, begin.may_write, begin.train) == (f"`begin` {where}", False, ("a", "b"))
-    assert (project.where, project.may_write) == (f"`project` {where}", True)
-    assert (project.train, rests.train, rests.where) == (("a",), ("a",), f"`rests` {where}")
-    assert begin.steadiness is project.steadiness is steadiness
