@@ -83,7 +83,7 @@ def test_a_hook_that_changes_its_answer_or_counts_padding_is_refused() -> None:
     assert "uniform(client.key, shape)" in caught.value.fix
     counting = named(lambda row, blocks: blocks["w"] + (0 if row is None else int(row) - 5))
     PLAIN.check_hook(counting, None, blocks)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="depends on rows of client.x and client.y") as caught:
+    with pytest.raises(UserError, match=r"depends on rows of client\.x and client\.y") as caught:
         PADDED.check_hook(counting, None, blocks)  # type: ignore[arg-type]
     assert "client.mask" in caught.value.fix and "never pads" in caught.value.fix
 
@@ -111,7 +111,7 @@ def test_functions_are_asked_twice_with_copies() -> None:
     w = torch.zeros(1)
     PLAIN.check_function(function, {"w": w})
     assert len(given) == 2 and w.item() == 0
-    with pytest.raises(UserError, match="Own.finish gives another result") as caught:
+    with pytest.raises(UserError, match=r"Own\.finish gives another result") as caught:
         PLAIN.check_answers(finish, torch.zeros(1), torch.ones(1))
     assert caught.value.fix == "keep what changes in blocks"
     with pytest.raises(UserError, match="a function in Own gives another"):

@@ -165,8 +165,7 @@ def test_what_differs_is_said_part_by_part_and_what_a_record_lacks_is_not_compar
     )
     assert said(steps[0], steps[0]) == said(steps[0], {}) == said({}, steps[1]) == ""
     assert said(*steps) == (
-        "from the same start its first step moves blocks otherwise (`phases`) "
-        'for client "Ann"'
+        'from the same start its first step moves blocks otherwise (`phases`) for client "Ann"'
     )
     course = {"courses": {"phases": {"phase 1, epochs": 1.0}}}
     longer = {"courses": {"phases": {"phase 1, epochs": 2.0}}}
@@ -221,7 +220,10 @@ class Decay:
 
 def test_facts_of_local_training_are_written_down_with_their_places() -> None:
     step = Update(("a", "b"), loss, 0.5, pull=Pull("a", "a", 2.0), repeat=3, clip_norm=4)
-    phases = [Phase((step,), epochs=2), Phase((Update(("a",), loss, Decay()),), steps=7, on="query")]
+    phases = [
+        Phase((step,), epochs=2),
+        Phase((Update(("a",), loss, Decay()),), steps=7, on="query"),
+    ]
     method: Any = SimpleNamespace(phases=lambda: phases, adaptation=list, joining=None)
     found = courses_of(method)
     assert found.keys() == {"phases", "adaptation"} and found["adaptation"] == {}

@@ -16,10 +16,10 @@ from fedblocks.engines import memory, row_tables, speculation
 from fedblocks.engines.memory import Stages, _with_all_slots, measure_need
 from fedblocks.engines.round import Experiment, evaluation_job
 from fedblocks.engines.row_tables import RowTables, _pad
-from fedblocks.methods.ifca import IFCA
 from fedblocks.engines.vectorised import Vectorised, lay_out
 from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.ifca import IFCA
 from fedblocks.testing.federations import small_federation, small_net
 
 CPU = torch.device("cpu")
@@ -133,7 +133,11 @@ def test_a_round_is_ended_as_it_was_begun_early_only_if_all_is_clean(
     after, report = settle(None, clean, clean)
     assert after.round == 1 and dict(after.private) == {1: {}, 2: {"a": {}}}
     assert report == ("results", [])
-    for closed in (settle(None, clean, odd), settle(ValueError(), clean), settle(ValueError(), odd)):
+    for closed in (
+        settle(None, clean, odd),
+        settle(ValueError(), clean),
+        settle(ValueError(), odd),
+    ):
         assert closed == ("closed", ("methods", state, "results", 0.5))
 
 

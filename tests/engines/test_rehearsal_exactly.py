@@ -92,7 +92,7 @@ def test_a_loss_that_writes_into_its_blocks_is_refused(
     monkeypatch.setattr(module, "batch_of", lambda local, step, key: None)
     monkeypatch.setattr(module, "loss_gradients", lambda *args: w.add_(1))
     stretch = stretch_of(Update(("a",), loss, 0.1), a={"w": w})
-    with pytest.raises(UserError, match='Own.loss writes into "w" of block "a"'):
+    with pytest.raises(UserError, match=r'Own\.loss writes into "w" of block "a"'):
         rehearsal._look_at(stretch, "step", "phases")  # type: ignore[arg-type]
 
 
@@ -205,23 +205,27 @@ def test_a_server_that_fails_alone_with_one_client_is_left_to_the_first_round(
     assert rehearsal.play() == []
 
 
+def drawn(server: Any, before: Any) -> Any:
+    return {"shared": {key: value + torch.rand(()) for key, value in server["shared"].items()}}
+
+
+def written(server: Any, before: Any) -> Any:
+    for value in before["shared"].values():
+        value.add_(1)
+    return server
+
+
 @pytest.mark.parametrize(
     ("says", "said"),
     [
-        (lambda server, before: {**server, "new": {}}, 'Own.conclude returns "new", which the serv'),
+        (lambda server, before: {**server, "new": {}}, 'Own.conclude returns "new", which'),
         (lambda server, before: 3, "Own.conclude returns"),
         (lambda server, before: {"shared": {"w": torch.zeros(1)}}, "Own.conclude"),
-        (
-            lambda server, before: {"shared": {k: v + torch.rand(()) for k, v in server["shared"].items()}},
-            "Own.conclude gives another result",
-        ),
-        (
-            lambda server, before: [v.add_(1) for v in before["shared"].values()] and server,
-            "Own.conclude writes into",
-        ),
+        (drawn, "Own.conclude gives another result"),
+        (written, "Own.conclude writes into"),
     ],
     ids=["new", "kind", "shape", "random", "writes"],
-)  # fmt: skip
+)
 def test_what_a_server_may_not_return_is_refused(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch, says: Any, said: str
 ) -> None:
