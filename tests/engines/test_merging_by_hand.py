@@ -101,3 +101,15 @@ def test_what_is_tried_is_the_same_each_time_and_draws_nothing_from_others() -> 
     first, again = (merging._factors(net, net.init(0), ["2"]) for _ in range(2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_statistics_that_a_pass_moves_are_those_of_copies() -> None:
+    """Whoever comes second would see what the first left."""
+    mean = torch.zeros(1)
+
+    def net(params: dict[str, Tensor], x: Tensor) -> Tensor:
+        return params["bn.running_mean"].add_(1).clone()
+
+    variants = [{"bn.running_mean": mean}] * 3
+    assert not merging._have_other_effects(net, torch.zeros(1), variants, True)  # type: ignore[arg-type]
+    assert mean.item() == 0

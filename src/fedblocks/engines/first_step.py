@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import reduce_groups
@@ -93,8 +94,9 @@ def _product(one: Params, other: Params) -> float:
     return sum(float((one[key] * other[key]).sum()) for key in one)
 
 
+@torch.no_grad()
 def _length(block: Mapping[str, Tensor]) -> float:
-    squares = [float(v.detach().double().square().sum()) for v in block.values()]
+    squares = [float(v.double().square().sum()) for v in block.values()]
     return math.sqrt(sum(squares))
 
 

@@ -85,12 +85,13 @@ def looks_trained(module: nn.Module) -> bool:
         fresh = reset(module)
     starts = dict(fresh.named_parameters())
     return any(
-        _is_no_start(value.detach(), starts[name].detach())
+        _is_no_start(value, starts[name])
         for name, value in module.named_parameters()
         if value.numel()
     )
 
 
+@torch.no_grad()
 def _is_no_start(value: Tensor, start: Tensor) -> bool:
     if bool((start == start.flatten()[0]).all()):
         return not torch.equal(value, start)
