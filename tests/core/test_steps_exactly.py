@@ -41,9 +41,8 @@ SOURCE = RowSource(torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.zeros(4, 1)
 def tensors_of(size: Any, rows: Any, key: Any) -> dict[str, Any]:
     size, rows, key = torch.tensor(size).double(), torch.tensor(rows), torch.tensor(key)
     own = {"rows": rows, "size": size, "validation_rows": rows, "validation_size": size}
-    return own | {
-        "id": key * 0, "key": key, "steps": key * 0 + 2, "tags": {}, "options": {}, "optimizers": {},
-    }  # fmt: skip
+    own |= {"id": key * 0, "key": key, "steps": key * 0 + 2}
+    return {**own, "tags": {}, "options": {}, "optimizers": {}}
 
 
 def one(**changes: Any) -> ClientStack:
