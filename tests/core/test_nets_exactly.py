@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,6 +67,16 @@ def test_layers_count_from_the_output_in_the_order_of_use() -> None:
     assert order_of_layers(unknown) == ["idle", "first", "norm", "last"]  # the head behind
     assert linear_in_use(unknown) == ["idle", "first", "last"]
     assert fb.Net.of(Looking).head_module == "norm" == last_layer(Looking())
+
+
+def test_a_layer_that_is_used_twice_stands_where_it_is_used_last() -> None:
+    template = nn.ModuleDict({"attend": nn.MultiheadAttention(2, 1), "dense": nn.Linear(2, 2)})
+    names = [name for name, _ in template.named_parameters()]
+    net: Any = SimpleNamespace(template=template, names=names, piece=tuple)
+    net.order = ["attend", "dense", "attend.out_proj"]
+    assert linear_in_use(net) == ["dense", "attend"]
+    assert top_piece(net, 1) == tuple(names)  # from the first use of the last on: all
+    assert top_piece(net, 2) == tuple(n for n in names if "in_proj" not in n)
 
 
 def test_a_net_knows_whether_its_cut_was_asked_for() -> None:
