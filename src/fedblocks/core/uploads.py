@@ -109,7 +109,7 @@ def _weights(
     if isinstance(read, Mixture):
         return size * read.weights
     if isinstance(read, Selection):
-        nowhere = torch.zeros(len(cohort), block.size, dtype=torch.double, device=size.device)
+        nowhere = size.new_zeros(len(cohort), block.size)
         return size * nowhere.scatter(1, read.slots.view(len(cohort), -1), 1.0)
     return size.expand(-1, block.size)
 
