@@ -149,7 +149,7 @@ def test_a_function_checks_the_options_that_it_describes() -> None:
         return x * by
 
     assert scale(3) == 6 and scale("a", 2) == "aa"
-    with pytest.raises(OptionError, match="scale.by = 1: must be at least 2"):
+    with pytest.raises(OptionError, match=r"scale\.by = 1: must be at least 2"):
         scale(3, by=1)
     assert list(options_of(scale)) == ["x", "by"]
 
