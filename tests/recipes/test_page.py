@@ -66,7 +66,7 @@ def test_a_shift_that_all_methods_share_is_named(tmp_path: Path) -> None:
     table = {"recipe": "x-table1", "title": "A table", "shape": "table", "quick": False, **HEAD}
     (tmp_path / "x.json").write_text(json.dumps({**table, "cells": cells}))
     text = reproduction_page(tmp_path)
-    words = "a: ours minus published is -1.8 on average over 2 methods, from -3.0 to -0.5."
+    words = "a: ours minus published is -1.8 on average over 2 rows, from -3.0 to -0.5."
     assert f"- {words}" in text and "- b: ours" not in text
     assert "3 of 3 cells, 0.1 minutes of cpu." in text  # four runs of a second
     assert "![A table](_static/reproduction-x-table1.svg)" in text

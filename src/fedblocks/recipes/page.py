@@ -114,7 +114,7 @@ def _shifts(rows: list[Row]) -> list[str]:
         by_setting.setdefault(row["name"].partition("/")[0], []).append(row["difference"])
     return [
         f"- {setting}: ours minus published is {fmean(gaps):+.1f} on average over {len(gaps)} "
-        f"methods, from {min(gaps):+.1f} to {max(gaps):+.1f}."
+        f"rows, from {min(gaps):+.1f} to {max(gaps):+.1f}."
         for setting, gaps in by_setting.items()
         if len(gaps) > 1
     ]
