@@ -233,7 +233,9 @@ def test_weights_are_capped_if_a_lane_has_a_cap(
     own = lambda: {"all": SimpleNamespace(uploads={"own": upload([0], Average())})}
     ends: Any = [({}, None, own(), share) for share in shares]
     groups = {"all": {"own": upload([0, 1], Average())}}
-    weights = side_by_side._cap_lanes(groups, ends)["all"]["own"].weights
+    ended = side_by_side._cap_lanes(groups, ends)
+    assert (ended is groups) == (not capped)
+    weights = ended["all"]["own"].weights
     assert weights.flatten().tolist() == ([1.0, 0.5] if capped else [1.0, 1.0])
 
 
