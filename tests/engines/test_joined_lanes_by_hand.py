@@ -13,7 +13,6 @@ import torch
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.rules import Average, MovingAverage
 from fedblocks.core.schedules import Exponential
-from fedblocks.core.server import Download
 from fedblocks.core.state import State
 from fedblocks.core.uploads import Upload
 from fedblocks.data.federation import Federation
