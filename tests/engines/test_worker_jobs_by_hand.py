@@ -99,10 +99,10 @@ def test_a_worker_asks_for_room_once_a_job_and_goes_on_after_an_error(serving: l
 
 def test_what_a_user_can_mend_ends_a_worker(serving: list[Any]) -> None:
     job = {"kind": 0, "n": 1, "act": "evaluate", "places": "p"}
-    line: Any = Line(({"member": 0}, None), (job, 5), ({"member": 2}, None))
+    line: Any = Line(({"member": 0}, None), ({"kind": 0}, None), (job, 5), ({"member": 2}, None))
     with pytest.raises(UserError, match="mend"):
         module._serve(line, ["kind"])  # type: ignore[list-item]
-    assert len(serving) == 1 and line.heard == []  # a client without a job is nothing
+    assert len(serving) == 1 and line.heard == []  # the first two say nothing
 
 
 def test_room_is_the_parents_or_that_of_the_job_before() -> None:
@@ -138,7 +138,8 @@ def test_a_worker_does_what_it_is_told_with_what_it_is_sent() -> None:
 def test_a_job_of_a_round_is_its_kind_with_what_was_sent() -> None:
     experiment = Experiment.of(FedPer(small_net()), small_federation(tags=["kind"]))
     job = experiment.training_job("all", [4, 1], experiment.start())
-    kind = replace(job, sent=Download({}, {}, {}, {}, {"frozen": {}}))
+    other = experiment.training_job("all", [0, 3], experiment.start())
+    kind = replace(other, sent=Download({}, {}, {}, {}, {"frozen": {}}))
     closed: list[int] = []
     pool = {"pool": {"w": torch.ones(2)}}
     tree = {**module._cohort_tensors(job), "blocks": job.sent.blocks, "on_request": pool}
@@ -268,7 +269,7 @@ def test_trees_are_shared_by_their_files_and_empty_ones_too() -> None:
     assert shapes_of({"a": {"b": torch.zeros(1, 2, 3).half()}}, 5) == {
         "a": {"b": ["float16", [5, 2, 3]]}
     }
-    single = torch.ones(1, 2).expand(1, 2)
+    single = torch.ones(2).as_strided((1, 2), (0, 1))
     assert shared_memory._leaf(single)[2] is False and not shared_memory._leaf(torch.ones(()))[2]
 
 
