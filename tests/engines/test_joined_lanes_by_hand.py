@@ -150,7 +150,7 @@ def test_one_lane_alone_is_its_own_job() -> None:
 
 def test_results_are_split_by_the_clients_of_each_job() -> None:
     jobs: Any = [SimpleNamespace(ids=[5, 6]), SimpleNamespace(ids=[7])]
-    three = lambda start: torch.arange(start, start + 3)
+    three: Any = lambda start: torch.arange(start, start + 3)
     trained = Trained(
         {"model": {"w": three(0)}},
         {"model": three(10)},
@@ -185,12 +185,12 @@ def test_uploads_of_lanes_are_one_with_clients_and_rules_of_their_own() -> None:
 
 
 def test_clients_of_a_lane_are_counted_from_the_end_of_the_lanes_before() -> None:
-    result = lambda clients: SimpleNamespace(
+    result: Any = lambda clients: SimpleNamespace(
         job=SimpleNamespace(data=SimpleNamespace(clients=clients)),
         uploads={"own": upload([0, 1], Average())},
     )
     state: Any = SimpleNamespace(server={"model": {"w": torch.zeros(2)}})
-    joined = side_by_side._join_uploads([result(4), result(5), result(6)], [state] * 3)  # type: ignore[list-item]
+    joined = side_by_side._join_uploads([result(4), result(5), result(6)], [state] * 3)
     assert joined["own"].ids.tolist() == [0, 1, 4, 5, 9, 10]
 
 
@@ -229,7 +229,7 @@ def test_weights_are_capped_if_a_lane_has_a_cap(
         for group, uploads in groups.items()
     }
     monkeypatch.setattr(side_by_side, "cap_groups", times)
-    own = lambda: {"all": SimpleNamespace(uploads={"own": upload([0], Average())})}
+    own: Any = lambda: {"all": SimpleNamespace(uploads={"own": upload([0], Average())})}
     ends: Any = [({}, None, own(), share) for share in shares]
     groups = {"all": {"own": upload([0, 1], Average())}}
     ended = side_by_side._cap_lanes(groups, ends)

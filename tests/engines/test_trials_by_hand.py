@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core import mode
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import NetError
 from fedblocks.core.net import Net
@@ -18,7 +20,6 @@ from fedblocks.core.random import derive, fold
 from fedblocks.engines.auto import measured, others, trial
 from fedblocks.engines.auto.measured import DOUBT, Measured, keep, recall
 from fedblocks.engines.auto.trial import TrialPlan, fastest, trial_job
-from fedblocks.engines.net_check import plain_loop
 from fedblocks.engines.net_check import trial as net_trial
 from fedblocks.engines.net_check.plain_loop import TorchLoop
 from fedblocks.engines.net_check.trial import NetTrial, _twin, examples_for
@@ -100,7 +101,7 @@ def test_a_trial_is_disturbed_if_others_use_cores_that_it_needs(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(trial, "Others", lambda: SimpleNamespace(cores=lambda: busy))
     monkeypatch.setattr(trial, "try_out", lambda plan: {"sequential": 1.0})
-    monkeypatch.setattr(trial.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
     found = trial._measure(plan(processes=processes, threads=threads))
     assert found == Measured({"sequential": 1.0}, disturbed)
 
@@ -154,12 +155,12 @@ def test_a_disturbed_trial_counts_for_an_hour_and_never_before_it_was_made(
 def test_our_own_seconds_are_those_of_us_and_of_children_that_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(others.os, "times", lambda: (1.0, 2.0, 4.0, 8.0, 500.0))
+    monkeypatch.setattr(os, "times", lambda: (1.0, 2.0, 4.0, 8.0, 500.0))
     assert others._own_seconds() == 15.0
     monkeypatch.setattr(others, "STAT", tmp_path / "stat")
     (tmp_path / "stat").write_text("cpu odd\n")
     assert others._seconds_of_all() == 0.0
-    monkeypatch.delattr(others.os, "getloadavg")
+    monkeypatch.delattr(os, "getloadavg")
     assert others.Others().cores() == 0.0
 
 
@@ -213,10 +214,11 @@ class Watching(nn.Module):
         self.seen: list[Any] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        now = plain_loop.mode.current()
+        now = mode.current()
         key = None if now.key is None else int(now.key)
         self.seen.append((self.training, now.training, now.mapped, key))
-        return self.layer(x)
+        outputs: Tensor = self.layer(x)
+        return outputs
 
 
 def test_the_plain_loop_is_gradient_descent_on_one_batch_after_another() -> None:
@@ -251,7 +253,9 @@ def test_what_is_gained_by_a_step_counts_once_for_each(written: float, pays: boo
 def test_a_plain_step_is_counted_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
     monkeypatch.setattr(replayed, "run_step", lambda *args: taken.append(args))
-    visit: Any = _Visit("stretch", ["a", "b", "c"])  # type: ignore[arg-type]
+    stretch: Any = "stretch"
+    steps: Any = ["a", "b", "c"]
+    visit = _Visit(stretch, steps)
     vars(visit)["keys"] = ("k0", "k1", "k2")
     visit.step(2)
     assert taken == [("stretch", "c", 3, "k2")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from dataclasses import replace
@@ -67,7 +68,11 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return f"end of {part[1]}"
 
     monkeypatch.setattr(module, "_work", work)
-    room = lambda channel, one, count, last: done.append(("room", one, count, last)) or len(done)
+
+    def room(channel: Any, one: Any, count: int, last: Any) -> int:
+        done.append(("room", one, count, last))
+        return len(done)
+
     monkeypatch.setattr(module, "_room", room)
     monkeypatch.setattr(module, "put", lambda *args: done.append(("put", *args)))
     return done
@@ -249,10 +254,10 @@ def test_bytes_of_a_second_download_are_told_with_those_of_the_first() -> None:
 def test_freed_memory_is_kept_up_to_a_gibibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     library = SimpleNamespace(mallopt=lambda *args: asked.append(args))
-    monkeypatch.setattr(workers.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     workers._keep_memory()
     assert asked == [(-1, 1073741824), (-3, 1073741824)]  # switches of malloc.h
-    monkeypatch.setattr(workers.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     workers._keep_memory()  # a library without them
 
 
