@@ -100,7 +100,7 @@ def rotate(
     if len(angles) < kinds:
         raise DataError(f"{len(angles)} angles for {kinds} groups", "give one angle per group")
     owned, group = own_rows(federation, members)
-    x = owned.x.clone()
+    x = owned.x
     for which, angle in enumerate(angles[:kinds]):
         rows = torch.from_numpy(group == which).to(x.device)
         x[rows] = rotate_images(x[rows], angle)
@@ -138,9 +138,8 @@ def permute_labels(
     y = owned.y.cpu().numpy()
     scored = y >= 0
     row_group = np.broadcast_to(group.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
-    renamed = y.copy()
-    renamed[scored] = orders[row_group[scored], y[scored]]
-    shifted = replace(owned, y=torch.from_numpy(renamed).to(owned.y.device))
+    y[scored] = orders[row_group[scored], y[scored]]
+    shifted = replace(owned, y=torch.from_numpy(y).to(owned.y.device))
     return mark(shifted, members, tag, {"shift": "permute_labels", "seed": seed})
 
 

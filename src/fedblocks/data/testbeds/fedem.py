@@ -105,7 +105,7 @@ def fedem_femnist(
     everybody = by_user(pool.users)
     writers = np.flatnonzero(everybody.rows.sizes > more_than).tolist()
     random.Random(seed).shuffle(writers)
-    chosen = np.array(writers[: int(share * len(writers))], dtype=np.int64)
+    chosen = np.array(writers[: int(share * len(writers))])
     if not len(chosen):
         raise DataError(f"{share} of {len(writers)} writers is nobody", "use a larger share")
     recipe = {"partition": "writers", "share": share, "more_than": more_than, "seed": seed}
