@@ -52,12 +52,12 @@ def test_the_number_of_a_class_has_at_most_six_digits_and_zeros_before_it_are_no
     assert labels.tolist() == [9, 999999, 3] and labels.dtype == np.int64 and words == []
     with pytest.raises(DataError, match='the label "1000000" is too large'):
         number_labels(["9", "1000000", "2"])
-    with pytest.raises(DataError, match='the label "1{40}" is too large'):
+    with pytest.raises(DataError, match=r'the label "1{40}" is too large'):
         number_labels(["1" * 50])
 
 
 def test_the_first_label_with_a_fraction_is_named() -> None:
-    with pytest.raises(DataError, match='the label "2.5" is a number with a fraction'):
+    with pytest.raises(DataError, match=r'the label "2\.5" is a number with a fraction'):
         number_labels(["1.0", "2.5", "3.5"])
     labels, words = number_labels(["b", "1.5", "a"])
     assert labels.tolist() == [2, 0, 1] and labels.dtype == np.int64
@@ -66,7 +66,7 @@ def test_the_first_label_with_a_fraction_is_named() -> None:
 
 def test_an_underscore_in_one_field_makes_words_of_all() -> None:
     refuse_two_spellings(["1_0", "1", "1.0"], "label")  # Decimal would read 1_0 as 10
-    with pytest.raises(DataError, match='the labels "1" and "1.0" are one number'):
+    with pytest.raises(DataError, match=r'the labels "1" and "1\.0" are one number'):
         refuse_two_spellings(["10", "1", "1.0"], "label")
 
 
@@ -230,7 +230,7 @@ def test_targets_are_columns_and_as_wide_as_they_must_be() -> None:
     assert as_targets(np.ones((2, 3)), task).shape == (2, 3)
     assert as_targets([0.5, np.nan], task).dtype == torch.float32
     assert as_targets([0.1, np.nan], task).dtype == torch.float64
-    with pytest.raises(DataError, match='hold <U50 such as "a{40}", and targets of regression'):
+    with pytest.raises(DataError, match=r'hold <U50 such as "a{40}", and targets of regression'):
         as_targets(["a" * 50, "b"], task)
     with pytest.raises(DataError, match='such as ""'):
         as_targets(np.array([], str), task)
