@@ -200,8 +200,8 @@ def test_digits_that_float32_loses_are_told_with_their_column() -> None:
 
 
 def test_small_numbers_around_nothing_are_to_be_scaled() -> None:
-    """Below 1e-45 float32 has nothing but 0; the deviation of -1, 1 is 1, the mean 0."""
-    (message,) = lost(np.array([[-1e-50], [1e-50]]))
+    """Below 1e-45 float32 has nothing but 0; the deviation of -1, 1, 1 is 0.94, the mean 0.33."""
+    (message,) = lost(np.array([[-1e-50], [1e-50], [1e-50]]))
     assert message.endswith("float32 rounds by up to 1e-50: scale the column before")
 
 

@@ -243,12 +243,13 @@ def test_labels_are_whole_numbers_of_any_kind() -> None:
 
 
 def test_what_is_left_by_rounding_goes_to_the_first_of_equals_that_have_a_share() -> None:
-    """Of 128 equal shares of 224 rows each has one and is owed 3/4, every second one 1/4 more:
-    these 64 get one, and the first 32 of the others. Without a share nobody gets what is owed.
+    """Of 128 equal shares of 128 + 37 rows each has one and is owed 37/128, every second one 1/4
+    more: the first 37 of these get one. Without a share nobody gets what is owed.
     """
-    counts, owed = share_out(np.full(128, 1 / 128), 224, np.arange(128) % 2 / 4)
-    assert counts.tolist() == [2] * 64 + [1, 2] * 32
-    assert owed.tolist() == [-0.25, 0] * 32 + [0.75, 0] * 32
+    counts, owed = share_out(np.full(128, 1 / 128), 165, np.arange(128) % 2 / 4)
+    assert counts.tolist() == [1, 2] * 37 + [1] * 54
+    few, much = 37 / 128, 37 / 128 + 1 / 4
+    assert owed.tolist() == [few, much - 1] * 37 + [few, much] * 27
     counts, owed = share_out(np.array([0.5, 0.0, 0.5]), 3, np.array([0, 9.0, 0.1]))
     assert counts.tolist() == [1, 0, 2] and owed.tolist() == pytest.approx([0.5, 9, -0.4])
 

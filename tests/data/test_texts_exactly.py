@@ -66,6 +66,7 @@ def test_texts_are_cut_into_steps_and_the_next_words() -> None:
     assert first.x.tolist() == [[3, 1], [3, 0]] and first.y.tolist() == [[1, 2], [4, -100]]
     assert sequences([[3, 1, 4]], 2).y.tolist() == [[1, 4]]  # just full
     assert sequences([], 2).x.dtype == np.int64
+    assert sequences([[], [3, 4]], 1).text.tolist() == [1]
     for options in ({"steps": 0}, {"steps": 2, "most": 0}):
         with pytest.raises(DataError, match="is 0"):
             sequences([[3, 4]], **options)
