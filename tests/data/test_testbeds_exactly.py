@@ -270,4 +270,4 @@ def test_groups_that_are_not_unlike_have_one_rule() -> None:
     _, left, rank, _ = np.linalg.lstsq(pool.x.numpy(), pool.y.numpy())
     assert rank == 3 and left.max() < 1e-8 and pool.y.shape == (48, 2) and pool.classes == 2
     made = diagnoses(6, 8, 3, 2, unlike=0.0, rarity=100.0)
-    assert made.y[:, 1].sum() == 0 and 0 < made.y[:, 0].mean() < 1
+    assert made.y[:, 1].sum() == 0 and 0.35 < made.y[:, 0].mean() < 0.65  # half, and none
