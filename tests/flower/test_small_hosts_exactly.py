@@ -16,6 +16,7 @@ pytest.importorskip("flwr")
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client import fleet
+from fedblocks.flower.gateway import refusals
 from fedblocks.flower.gateway.connections import Connections
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.hosts import key_watch, launch, process_group, running
@@ -164,3 +165,34 @@ def test_keys_that_were_not_taken_up_are_tried_again_when_that_is_due(
     watch.follow(group)
     watch.follow(group)
     assert len(tried) == 2 and len(told) == 1
+
+
+def test_refusals_are_counted_by_kind_and_address_and_told_seldom(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(refusals.time, "monotonic", lambda: now[0])
+    log = refusals.Refusals()
+    log.count("no key", "a")
+    assert capsys.readouterr().out.endswith("refused: 1 x no key (a)\n")
+    for _ in range(2):
+        log.count("no key", "a")
+    log.count("too large", "")
+    assert capsys.readouterr().out == ""  # ten seconds have not passed
+    now[0] += refusals.EVERY + 1
+    log.count("too large", "")
+    said = capsys.readouterr().out
+    assert said.endswith("refused: 2 x no key (a), 2 x too large\n")
+
+
+def test_refusals_of_many_kinds_are_one_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twenty-one kinds, one more than are told."""
+    monkeypatch.setattr(refusals.time, "monotonic", lambda: 0.0)
+    log = refusals.Refusals()
+    for number in range(refusals.KINDS):
+        log.count("no key", str(number))
+    assert len(log._counts) == refusals.KINDS
+    log.count("no key", "another")
+    assert dict(log._counts) == {"of many kinds": refusals.KINDS + 1}
