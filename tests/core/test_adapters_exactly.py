@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.lora_origin import check_numbers, modules_in, share_tensors, with_own_modules
@@ -18,20 +18,7 @@ from fedblocks.core.lora_targets import (
     names_of_targets,
     tied_layers,
 )  # fmt: skip
-
-
-class Tied(nn.Module):
-    """Two layers with one weight, and a buffer under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two, self.free = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
-        self.two.weight = self.one.weight
-        self.register_buffer("mean", torch.ones(2))
-        self.free.register_buffer("same", self.mean)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.free(self.two(self.one(x))) + self.mean + self.free.same
+from tests.core.tied import Tied
 
 
 @pytest.mark.parametrize(

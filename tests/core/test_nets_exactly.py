@@ -21,6 +21,7 @@ from fedblocks.core.order_of_use import _needed, layers_in_use
 from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.core.template import tensor_places
 from fedblocks.core.top_layers import linear_in_use, order_of_layers, top_piece
+from tests.core.tied import Tied
 
 
 class Backwards(nn.Module):
@@ -40,20 +41,6 @@ class Looking(Backwards):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if float(x.sum()) < 9 else x
-
-
-class Tied(nn.Module):
-    """Two layers with one weight, and a buffer under two names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two, self.free = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
-        self.two.weight = self.one.weight
-        self.register_buffer("mean", torch.ones(2))
-        self.free.register_buffer("same", self.mean)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.free(self.two(self.one(x))) + self.mean + self.free.same
 
 
 def test_layers_count_from_the_output_in_the_order_of_use() -> None:
