@@ -120,7 +120,7 @@ def test_flower_learns_new_keys_and_is_told_to_cut_off_those_that_were_revoked(
              node(b"u", 5, "unregistered"), node(b"v", 6)]  # fmt: skip
     control = Control(nodes)
     open_to(control, monkeypatch)
-    wanted = {b"a": "ann", b"b": "zoe", b"c": "bob", b"u": "una"}
+    wanted = {b"a": "ann", b"b": "zoe", b"c": "bob", b"u": "una", b"d": "cid", b"e": "dan"}
     monkeypatch.setattr(running, "_names_by_key", lambda folder, tell: wanted)
     revoked = {b"r", b"s", b"t", b"a"}
     monkeypatch.setattr(running, "revoked_keys", lambda folder: revoked)
@@ -128,11 +128,12 @@ def test_flower_learns_new_keys_and_is_told_to_cut_off_those_that_were_revoked(
     running.enrol(SECURE, tmp_path, told.append)
     # "a" is enrolled again, "t" was cut off before, "v" is only taken out of the list
     assert sorted(control.done, key=str) == [
-        ("gone", 2), ("gone", 3), ("new", b"b", "zoe"), ("new", b"c", "bob")
+        ("gone", 2), ("gone", 3), ("new", b"b", "zoe"), ("new", b"c", "bob"),
+        ("new", b"d", "cid"), ("new", b"e", "dan"),
     ]  # fmt: skip
     assert told == [
         running._not_taken_back("una", tmp_path),
-        "enrolling bob, zoe",
+        "enrolling bob, cid, dan, zoe",
         "cut off: 2 revoked or replaced keys",
     ]
     assert told[0].startswith("warning: una is not let in: its key was cut off before")

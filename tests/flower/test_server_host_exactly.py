@@ -91,15 +91,16 @@ def test_the_jobs_of_one_run_are_stopped_or_all_if_they_are_of_one_run(
     assert told == ["stopping the run /z", "stopping to give models of /z"]
     assert stopped == [train.name, adapt.name]
     other = stored(server, "/a")
+    more = [stored(server, f"/{letter}") for letter in "hdfec"]  # in no order by chance
     stored(server, "/b", status="finished")
     with pytest.raises(UserError) as several:
         module.stop_jobs(server, None, told.append)
-    assert several.value.message == "several runs have jobs: /a, /z"
+    assert several.value.message == "several runs have jobs: /a, /c, /d, /e, /f, /h, /z"
     assert several.value.fix == f"name one: fedblocks federation stop {server} FOLDER"
     assert module.stop_jobs(server, Path("/a"), told.append) == [other]
     with pytest.raises(UserError, match=r"^nothing to stop: no job of /b is running"):
         module.stop_jobs(server, Path("/b"), told.append)
-    for record in (train, adapt, other):
+    for record in (train, adapt, other, *more):
         update_job(server, record.name, status="stopped")
     with pytest.raises(UserError, match=f"^nothing to stop: no job of {server} is running"):
         module.stop_jobs(server, None, told.append)
@@ -162,26 +163,26 @@ def test_a_job_is_waited_for_until_it_is_over(
 
 def test_clients_without_a_key_are_named_in_order(server: Path) -> None:
     module._refuse_strangers(HOST, server, [1, 0])
-    with pytest.raises(UserError, match=r"^no key is enrolled for client 3, 5") as refused:
-        module._refuse_strangers(HOST, server, [5, 0, 3])
+    with pytest.raises(UserError, match=r"^no key is enrolled for client 3, 8") as refused:
+        module._refuse_strangers(HOST, server, [8, 0, 3])
     assert refused.value.fix.endswith(f"enrol {server} NAME.pub --client 3")
 
 
-@pytest.mark.parametrize(("most", "refused"), [(3, False), (4, True)])
+@pytest.mark.parametrize(("most", "refused"), [(11, False), (12, True)])
 def test_a_newcomer_has_a_number_of_the_run(
     most: int, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [{"client": 2}, {"client": 0}, {"client": 1}]
+    rows = [{"client": 8}, {"client": 3}, {"client": 1}]
     folder: Any = SimpleNamespace(store=SimpleNamespace(rows=lambda query: rows))
-    config = SimpleNamespace(data=SimpleNamespace(clients=4))
+    config = SimpleNamespace(data=SimpleNamespace(clients=12))
     monkeypatch.setattr(module, "stored_config", lambda folder: config)
     told: list[str] = []
     if refused:
-        with pytest.raises(UserError, match=r"client 4 is none of this run.* they are 0 to 3"):
-            module._check_newcomers(folder, [most, 2], told.append)
+        with pytest.raises(UserError, match=r"client 12 is none of this run.* they are 0 to 11"):
+            module._check_newcomers(folder, [8, most], told.append)
     else:
-        module._check_newcomers(folder, [most, 2, 0], told.append)
-        assert [text.partition(" took part")[0] for text in told] == ["client 0", "client 2"]
+        module._check_newcomers(folder, [8, most, 3], told.append)
+        assert [text.partition(" took part")[0] for text in told] == ["client 3", "client 8"]
 
 
 class Record:
@@ -189,15 +190,15 @@ class Record:
 
     def __init__(self, last: int | None = 2) -> None:
         self.last = last
-        self.notes = [(1, "client 3 before"), (2, "client 30 is other"), (3, "odd"),
-                      (4, "client 3 has its model")]  # fmt: skip
+        self.notes = [(2, "client 3 before"), (3, "client 30 is other"), (4, "odd"),
+                      (5, "client 3 has its model")]  # fmt: skip
 
     def last_round(self) -> int | None:
         return self.last
 
     def rows(self, query: str, *after: int) -> list[dict[str, Any]]:
         if "text" not in query:
-            return [{"rowid": 1}]
+            return [{"rowid": 1}, {"rowid": 2}]
         return [{"text": text} for number, text in self.notes if number > after[0]]
 
 
