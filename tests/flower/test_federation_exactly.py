@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,7 +117,7 @@ def test_a_folder_that_another_server_holds_is_that_of_a_run_in_use(tmp_path: Pa
         pass
     with (
         hold_server_folder(tmp_path),
-        pytest.raises(RunFolderError, match="already works in") as held,
+        pytest.raises(RunFolderError, match=f"process {os.getpid()}\\) already") as held,
         module.hold_run(tmp_path),
     ):
         pass
@@ -169,6 +170,9 @@ def test_clients_are_dealt_out_in_turn_and_their_examples_agreed_on(
     assert ServerHost.read(base / "server").examples == examples
     assert module.deal_out(tmp_path, base, 9, 55) == ["client-000", "client-001"]
     assert len(made) == 1  # they stay where they were
+    turned = {name: tuple(held[name]) for name in ("client-001", "client-000")}
+    ServerHost.read(base / "server").model_copy(update={"clients": turned}).write(base / "server")
+    assert module.deal_out(tmp_path, base, 9, 55) == ["client-000", "client-001"]
     assert len(module.deal_out(tmp_path, tmp_path / "many", 9, 55, insecure=True)) == 5
     assert made[1][4]["insecure"] is True
 
