@@ -217,3 +217,45 @@ def test_what_was_told_before_is_skipped(after: int) -> None:
     own.skip(Store([(1, "info", "a"), (5, "info", "b")]), after, notes.append)  # type: ignore[arg-type]
     assert (own.done, own.before, own.notes) == (after, "then", 5)
     assert [n.text for n in notes] == ([f"going on after round {after}"] if after else [])
+
+
+def test_all_that_is_known_of_a_round_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    means = [{"part": "test", "accuracy": 0.5, "clients": 4},
+             {"part": "validation", "accuracy": 0.25, "clients": 3}]  # fmt: skip
+    rows = lambda query, round: [{"n": 2}] if "refusals" in query else means
+    store: Any = SimpleNamespace(rows=rows, metric=lambda: "a metric")
+    monkeypatch.setattr(watching, "read_scored", lambda store, round: (5, 6))
+    row = {"round": 3, "clients": 7, "seconds": 1.5, "bytes_down": 10, "bytes_up": 20}
+    told = vars(watching._done(store, row, 9))
+    assert {name: told[name] for name in (*row, "rounds", "refused", "scores", "metric", "counted",
+                                          "scored", "population")} == {
+        **row, "rounds": 9, "refused": 2, "scores": {"test": 0.5, "validation": 0.25},
+        "metric": "a metric", "counted": {"test": 4, "validation": 3}, "scored": 5,
+        "population": 6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("full", [[True, True, False, True], [False]])
+def test_a_full_disk_is_told_each_time_that_it_fills(
+    full: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(full)
+    monkeypatch.setattr(watching, "is_full", lambda path: next(looks))
+    monkeypatch.setattr(watching, "free_on", lambda path: "0 left")
+    own, notes = watching._Reported(9), list[Any]()
+    for _ in full:
+        own.tell_of_full_disk(Path("/run"), notes.append)
+    # when it is full for the first time, and again after there was room
+    assert [note.level for note in notes] == ["warning"] * (2 if any(full) else 0)
+    assert all(note.text.startswith("the disk of /run is full (0 left); make") for note in notes)
+
+
+def test_a_failure_is_noted_with_its_code_and_what_to_do() -> None:
+    done: list[Any] = []
+    store: Any = SimpleNamespace(note=lambda *what: done.append(what), write_facts=done.append)
+    watching.note_failure(store, RunFolderError("odd", "mend it"))
+    watching.note_failure(store, ValueError("odd"))
+    code = str(RunFolderError.exit_code)
+    note = ("stopped: odd", "warning")
+    assert done == [note, {"exit-code": code, "exit-fix": "mend it"},
+                    note, {"exit-code": "2", "exit-fix": ""}]  # fmt: skip
