@@ -175,6 +175,8 @@ def test_clients_are_dealt_out_in_turn_and_their_examples_agreed_on(
     assert module.deal_out(tmp_path, base, 9, 55) == ["client-000", "client-001"]
     assert len(module.deal_out(tmp_path, tmp_path / "many", 9, 55, insecure=True)) == 5
     assert made[1][4]["insecure"] is True
+    called.switch.setattr(module, "node_name", lambda number: f"node-{9 - number}")
+    assert module.deal_out(tmp_path, tmp_path / "new", 2, 55) == ["node-8", "node-9"]
 
 
 def test_what_would_hinder_a_new_start_is_removed_and_nothing_else(tmp_path: Path) -> None:
