@@ -38,7 +38,8 @@ aten = torch.ops.aten
 @pytest.mark.parametrize(
     ("name", "args", "kwargs", "is_read"),
     [
-        ("tensor", ([ONE],), {}, True), ("tensor", (ONE,), {}, False), ("tensor", ([1],), {}, False),
+        ("tensor", ([ONE],), {}, True), ("tensor", (ONE,), {}, False),
+        ("tensor", ([1],), {}, False),
         ("asarray", (1, [[2], (ONE,)]), {}, True), ("as_tensor", (), {"data": [1, ONE]}, True),
         ("new_tensor", (ONE, [1.0, 2.0]), {"dtype": None}, False),
         ("tensor_split", (ONE, ONE), {}, True), ("tensor_split", (ONE, 2, 0), {}, False),
