@@ -1,0 +1,256 @@
+"""How a run is begun and gone on with, call by call, and what its record says of clients."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fedblocks.core.admission import Refusal
+from fedblocks.core.errors import CheckpointError
+from fedblocks.core.state import State
+from fedblocks.engines.close_round import Report
+from fedblocks.runs import faults
+from fedblocks.runs import run as module
+from fedblocks.runs.client_rows import client_rows
+from fedblocks.runs.refusals import NOT_FINITE, ON_PURPOSE
+from fedblocks.runs.storage.main_metric import MainMetric
+from fedblocks.runs.storage.record import Note
+
+
+class Folder:
+    """A folder of a run that notes what is done with it."""
+
+    path, checkpoints = Path("here"), "checkpoints"
+
+    def __init__(
+        self, done: list[Any], status: str = "stopped", engine: str = "vectorised"
+    ) -> None:
+        self.done, self.status = done, status
+        meta = {"engine": engine}.get
+        self.store = SimpleNamespace(meta=meta, last_round=lambda: 7)
+        self.claim = lambda: done.append("claim")
+        self.set_status = lambda status: done.append(("status", status))
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.append("left")
+
+
+class OwnLane(SimpleNamespace):
+    """What a run is carried out with."""
+
+    def __init__(self, folder: Any, prepared: Any, state: Any, notes: Any) -> None:
+        super().__init__(folder=folder, prepared=prepared, state=state, notes=notes)
+
+
+CONFIG = SimpleNamespace(
+    engine="auto", method=SimpleNamespace(name="m"), data=SimpleNamespace(name="d"),
+    model_copy=lambda update: ("copy", update), resolved=lambda: {"a": 1},
+)  # fmt: skip
+PREPARED = SimpleNamespace(
+    config="prepared", notes=["own"], engine=SimpleNamespace(name="quick"),
+    experiment=SimpleNamespace(start=lambda: "start"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is done, with a stand-in for everything that a run needs."""
+    done: list[Any] = []
+
+    @contextmanager
+    def hardware(config: Any) -> Any:
+        done.append(("hardware", config))
+        yield
+
+    def carry_out(lanes: Any, engine: Any, *listeners: Any) -> None:
+        (lane,) = lanes
+        done.append((lane.state, lane.notes, lane.on_evaluation, engine, *listeners))
+
+    note = lambda name: lambda *given: done.append((name, *given[1:]))
+    stand_ins = {
+        "current_ranks": lambda: None, "hardware": hardware, "Lane": OwnLane,
+        "carry_out": carry_out, "load_run": lambda path: ("loaded", path),
+        "check_untouched": note("untouched"), "is_stopped_early": lambda folder: False,
+        "extend": note("extend"), "config_of": lambda folder, ingredients: CONFIG,
+        "refuse_real": note("real"), "check_same_run": note("same"),
+        "last_state": lambda folder, prepared: ("state", ["skipped"]),
+        "write_extension": note("extended"), "changes_since": lambda folder: ["moved"],
+        "prepare": lambda config: done.append(("prepare", config)) or PREPARED,
+        "environment": lambda: {"python": "3", "engine": "?"},
+    }  # fmt: skip
+    for name, own in stand_ins.items():
+        monkeypatch.setattr(module, name, own)
+    return done
+
+
+@pytest.mark.parametrize("out", ["there", None])
+def test_a_run_is_carried_out_in_a_folder_of_its_own(
+    out: str | None, done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = lambda *given: done.append(given) or Folder(done)
+    monkeypatch.setattr(module, "RunFolder", SimpleNamespace(create=create))
+    monkeypatch.setattr(module, "free_folder", lambda stem: Path("free") / stem)
+    found: Any = module.run(CONFIG, out, "round", "note", "evaluation")  # type: ignore[arg-type]
+    path = Path(out or "free/m-d")
+    assert found == ("loaded", path)
+    about = {"python": "3", "engine": "quick", "ranks": 1}
+    end = ("start", ["own"], "evaluation", PREPARED.engine, "round", "note")
+    assert done == [
+        ("prepare", CONFIG), ("hardware", CONFIG), (path, {"a": 1}, about), end, "left",
+    ]  # fmt: skip
+
+
+def resumed(folder: Folder, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Any:
+    monkeypatch.setattr(module, "RunFolder", SimpleNamespace(open=lambda path: folder))
+    return module.resume("here", "round", "note", None, "evaluation", **more)  # type: ignore[arg-type]
+
+
+BEGUN = ["claim", ("untouched",)]
+
+
+@pytest.mark.parametrize("rounds", [None, "+3"])
+@pytest.mark.parametrize("status", ["stopped", "finished"])
+def test_a_run_goes_on_if_it_has_not_ended_or_gets_more_rounds(
+    rounds: str | None, status: str, done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert resumed(Folder(done, status), monkeypatch, rounds=rounds) == ("loaded", "here")
+    if status == "finished" and rounds is None:
+        assert done == [*BEGUN, "left"]
+        return
+    same = ("copy", {"engine": "vectorised"})
+    notes = ["own", "moved", "skipped"]
+    more = rounds is not None
+    assert done == [
+        *BEGUN, *([("extend", "+3")] * more), ("real",), ("prepare", same), ("same", PREPARED),
+        *([("extended",)] * more), ("status", "running"), ("hardware", "prepared"),
+        ("state", notes, "evaluation", PREPARED.engine, "round", "note"), "left",
+    ]  # fmt: skip
+
+
+def test_a_run_that_was_stopped_early_goes_on(
+    done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_stopped_early", lambda folder: True)
+    resumed(Folder(done, "finished"), monkeypatch)
+    assert ("status", "running") in done
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "kept"),
+    [("auto", "quick", False), ("auto", None, True), ("sequential", "quick", True)],
+)
+def test_the_engine_that_was_chosen_stays(asked: str, before: str | None, kept: bool) -> None:
+    config: Any = SimpleNamespace(engine=asked, model_copy=lambda update: update)
+    folder: Any = SimpleNamespace(store=SimpleNamespace(meta={"engine": before}.get))
+    found: Any = module.with_the_same_engine(config, folder)
+    assert (found is config) is kept and (kept or found == {"engine": "quick"})
+
+
+@pytest.mark.parametrize("last", [9, None])
+def test_the_newest_whole_checkpoint_is_where_a_run_goes_on(
+    last: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    state = SimpleNamespace(server={})
+    loaded = SimpleNamespace(round=6, skipped=["7"])
+    storage = SimpleNamespace(
+        has_checkpoints=lambda path: path == "checkpoints",
+        load=lambda *given: done.append(given) or loaded,
+        drop_later=lambda *given: done.append(("dropped", *given)),
+    )
+    monkeypatch.setattr(module, "checkpoint", storage)
+    monkeypatch.setattr(
+        module, "state_of", lambda own, device: (own, device) == (loaded, 3) and state
+    )
+    monkeypatch.setattr(module, "notes_on_skipped", lambda *given: [given])
+    monkeypatch.setattr(module, "notes_on_starting_anew", lambda folder: ["anew"])
+    monkeypatch.setattr(module, "refuse_other_blocks", lambda *given: done.append(given))
+    experiment = SimpleNamespace(data=SimpleNamespace(device=3), start=lambda: "start")
+    prepared: Any = SimpleNamespace(experiment=experiment)
+    folder = SimpleNamespace(
+        checkpoints="checkpoints", store=SimpleNamespace(last_round=lambda: last)
+    )
+    assert module.last_state(folder, prepared) == (state, [(6, ["7"])])  # type: ignore[arg-type]
+    assert done == [("checkpoints", last or 0), (state, "start"), ("dropped", "checkpoints", 6)]
+    folder.checkpoints = "none"
+    assert module.last_state(folder, prepared) == ("start", ["anew"])  # type: ignore[arg-type, comparison-overlap]
+
+
+def test_a_state_of_other_blocks_is_refused() -> None:
+    state = lambda **blocks: State(4, {"model": blocks}, {}, {})
+    own = state(w=torch.zeros(2))
+    module.refuse_other_blocks(own, state(w=torch.ones(2)))
+    for other in (state(w=torch.zeros(3)), state(v=torch.zeros(2)), state(w=torch.zeros(2).half())):
+        with pytest.raises(CheckpointError, match="the checkpoint of round 4 holds other blocks"):
+            module.refuse_other_blocks(own, other)
+
+
+def test_what_may_change_last_bits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {"cpu": "c", "devices": [], "versions": {"torch": "2"}, "python": "3"}
+    monkeypatch.setattr(module, "environment", lambda: {**same, "threads": 2})
+    changes = lambda *ranks, **before: [
+        note.text.rpartition(": ")[2]
+        for note in module.changes_since(SimpleNamespace(environment=before), *ranks)  # type: ignore[arg-type]
+    ]
+    assert changes(**same, threads=2) == changes(**same | {"python": "4"}, threads=2) == []
+    assert changes(**same, threads=3) == ["threads 3 -> 2"]
+    assert changes(4, **same, threads=2) == ["ranks 1 -> 4"]
+    assert changes(4, **same, threads=2, ranks=4) == []
+    folder: Any = SimpleNamespace(environment={**same, "threads": 2, "cpu": "d"})
+    text = "not where it was started, last bits may differ: cpu d -> c"
+    assert module.changes_since(folder) == [Note(text, "warning")]
+
+
+def test_who_was_absent_on_purpose_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who came late or crashed had been sent something; 5 is of another rank."""
+    job = SimpleNamespace(sent=SimpleNamespace(bytes_down={"model": torch.tensor([9])}), ids=[3])
+    asked: list[Any] = []
+    experiment = SimpleNamespace(
+        members=lambda clients: {"a": [c for c in clients if c != 5], "b": [5]},
+        own=lambda ids: [c for c in ids if c != 5],
+        training_job=lambda *given: asked.append(given) or job,
+    )
+    prepared: Any = SimpleNamespace(experiment=experiment)
+    before = {"model": {0: 8}}
+    rows = [Refusal(4, NOT_FINITE, "odd"), Refusal(7, NOT_FINITE, "odd"), Refusal(8, "x", "odd")]
+    report = Report([0], before, {}, rows, {})
+    chosen: Any = {2: "drop", 3: "slow", 5: "crash", 4: "corrupt", 8: "corrupt"}
+    found = faults.note_absent(prepared, "state", report, chosen)  # type: ignore[arg-type]
+    assert asked == [("a", [3], "state")]
+    assert found.bytes_down == {"model": {0: 8, 3: 9}} and before == {"model": {0: 8}}
+    assert found.refusals == [
+        Refusal(4, NOT_FINITE, f"odd: {ON_PURPOSE}"), *rows[1:],
+        Refusal(2, "dropped-out", ON_PURPOSE), Refusal(3, "late", ON_PURPOSE),
+        Refusal(5, "crashed", ON_PURPOSE),
+    ]  # fmt: skip
+
+
+def test_a_table_of_clients_has_every_column_for_everybody() -> None:
+    row = {"part": "test", "view": "personal", "correct": 1.0, "examples": 4.0}
+    rows = [
+        {**row, "client": 1, "extra": '{"f1": 0.5}'},
+        {**row, "client": 7, "view": "local", "correct": 3.0, "extra": "{}"},
+    ]
+    asked: list[Any] = []
+    store: Any = SimpleNamespace(
+        meta={"clients": '{"names": ["a", "b"], "rows": {"train": [6, 5]}}'}.get,
+        rows=lambda query, round: asked.append(round) or rows,
+        metric=lambda: MainMetric(others={"f1": "higher"}),
+    )
+    columns = dict.fromkeys(
+        ["client", "name", "size", "test", "test f1", "test (local)", "test (local) f1"]
+    )
+    assert client_rows(store, 3) == [
+        {**columns, "client": 0, "name": "a", "size": 6},
+        {**columns, "client": 1, "name": "b", "size": 5, "test": 0.25, "test f1": 0.5},
+        {**columns, "client": 7, "test (local)": 0.75},
+    ]
+    assert asked == [3]
