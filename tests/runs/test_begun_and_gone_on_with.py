@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedblocks.core.admission import Refusal
-from fedblocks.core.errors import CheckpointError
+from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.runs import faults
@@ -72,6 +72,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def carry_out(lanes: Any, engine: Any, *listeners: Any) -> None:
         (lane,) = lanes
+        assert isinstance(lane.folder, Folder) and lane.prepared is PREPARED
         done.append((lane.state, lane.notes, lane.on_evaluation, engine, *listeners))
 
     note = lambda name: lambda *given: done.append((name, *given[1:]))
@@ -81,7 +82,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         "check_untouched": note("untouched"), "is_stopped_early": lambda folder: False,
         "extend": note("extend"), "config_of": lambda folder, ingredients: CONFIG,
         "refuse_real": note("real"), "check_same_run": note("same"),
-        "last_state": lambda folder, prepared: ("state", ["skipped"]),
+        "last_state": lambda folder, prepared: (prepared is PREPARED and "state", ["skipped"]),
         "write_extension": note("extended"), "changes_since": lambda folder: ["moved"],
         "prepare": lambda config: done.append(("prepare", config)) or PREPARED,
         "environment": lambda: {"python": "3", "engine": "?"},
@@ -133,6 +134,53 @@ def test_a_run_goes_on_if_it_has_not_ended_or_gets_more_rounds(
         *([("extended",)] * more), ("status", "running"), ("hardware", "prepared"),
         ("state", notes, "evaluation", PREPARED.engine, "round", "note"), "left",
     ]  # fmt: skip
+
+
+def test_a_run_that_has_ended_is_looked_at_with_its_objects_and_not_gone_on_with(
+    done: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "config_of", lambda *given: done.append(given[1:]) or CONFIG)
+    monkeypatch.setattr(
+        module, "RunFolder", SimpleNamespace(open=lambda path: Folder(done, "finished"))
+    )
+    module.resume("here", ingredients="objects")  # type: ignore[arg-type]
+    assert done == [*BEGUN, ("objects",), "left"]
+
+
+def test_one_of_several_ranks_plays_its_part(
+    done: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = lambda *given, **more: done.append((*given[:3], *given[3:], more)) or tmp_path
+    for name in ("run_part", "resume_part"):
+        monkeypatch.setattr(module, name, part)
+    monkeypatch.setattr(module, "current_ranks", lambda: "ranks")
+    listeners = ("round", "note", "evaluation")
+    assert module.run(CONFIG, "out", *listeners) == ("loaded", tmp_path)  # type: ignore[arg-type, comparison-overlap]
+    assert done.pop() == ("ranks", CONFIG, Path("out"), *listeners, {})
+    more: Any = ("here", "round", "note", "objects", "evaluation")
+    assert module.resume(*more, rounds=9) == ("loaded", tmp_path)  # type: ignore[comparison-overlap]
+    ranks, path, find, *others = done.pop()
+    assert (ranks, path, find(0)) == ("ranks", Path("here"), "objects")
+    assert others == [*listeners, {"rounds": 9}]
+    with pytest.raises(RunFolderError, match="this machine does not see its folder"):
+        module.result_seen(tmp_path / "elsewhere")
+
+
+def test_a_run_is_untouched_if_its_record_and_configuration_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[Any] = []
+    store = SimpleNamespace(verify=lambda: done.append("verified"), meta=lambda key: None)
+    folder: Any = SimpleNamespace(store=store, config="config", path=Path("p"))
+    for name in ("refuse_edited", "remember_config"):
+        monkeypatch.setattr(module, name, lambda *given, name=name: done.append((name, *given)))
+    module.check_untouched(folder)
+    own = (store, "config")
+    assert done == ["verified", ("refuse_edited", *own), ("remember_config", *own)]
+    module.refuse_real(folder)
+    store.meta = lambda key: "1" if key == module.REAL else None
+    with pytest.raises(RunFolderError, match="p is a run of a real federation, whose clients"):
+        module.refuse_real(folder)
 
 
 def test_a_run_that_was_stopped_early_goes_on(
@@ -238,6 +286,7 @@ def test_a_table_of_clients_has_every_column_for_everybody() -> None:
     rows = [
         {**row, "client": 1, "extra": '{"f1": 0.5}'},
         {**row, "client": 7, "view": "local", "correct": 3.0, "extra": "{}"},
+        {**row, "client": 3, "correct": 2.0, "extra": "{}"},
     ]
     asked: list[Any] = []
     store: Any = SimpleNamespace(
@@ -251,6 +300,7 @@ def test_a_table_of_clients_has_every_column_for_everybody() -> None:
     assert client_rows(store, 3) == [
         {**columns, "client": 0, "name": "a", "size": 6},
         {**columns, "client": 1, "name": "b", "size": 5, "test": 0.25, "test f1": 0.5},
+        {**columns, "client": 3, "test": 0.5},
         {**columns, "client": 7, "test (local)": 0.75},
     ]
     assert asked == [3]
