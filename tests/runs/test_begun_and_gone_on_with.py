@@ -1,4 +1,4 @@
-"""How a run is begun and gone on with, call by call, and what its record says of clients."""
+"""How a run is begun and gone on with, call by call."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.state import State
-from fedblocks.engines.close_round import Report
-from fedblocks.runs import faults
 from fedblocks.runs import run as module
-from fedblocks.runs.client_rows import client_rows
-from fedblocks.runs.refusals import NOT_FINITE, ON_PURPOSE
-from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import Note
 
 
@@ -255,52 +249,3 @@ def test_what_may_change_last_bits_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     folder: Any = SimpleNamespace(environment={**same, "threads": 2, "cpu": "d"})
     text = "not where it was started, last bits may differ: cpu d -> c"
     assert module.changes_since(folder) == [Note(text, "warning")]
-
-
-def test_who_was_absent_on_purpose_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who came late or crashed had been sent something; 5 is of another rank."""
-    job = SimpleNamespace(sent=SimpleNamespace(bytes_down={"model": torch.tensor([9])}), ids=[3])
-    asked: list[Any] = []
-    experiment = SimpleNamespace(
-        members=lambda clients: {"a": [c for c in clients if c != 5], "b": [5]},
-        own=lambda ids: [c for c in ids if c != 5],
-        training_job=lambda *given: asked.append(given) or job,
-    )
-    prepared: Any = SimpleNamespace(experiment=experiment)
-    before = {"model": {0: 8}}
-    rows = [Refusal(4, NOT_FINITE, "odd"), Refusal(7, NOT_FINITE, "odd"), Refusal(8, "x", "odd")]
-    report = Report([0], before, {}, rows, {})
-    chosen: Any = {2: "drop", 3: "slow", 5: "crash", 4: "corrupt", 8: "corrupt"}
-    found = faults.note_absent(prepared, "state", report, chosen)  # type: ignore[arg-type]
-    assert asked == [("a", [3], "state")]
-    assert found.bytes_down == {"model": {0: 8, 3: 9}} and before == {"model": {0: 8}}
-    assert found.refusals == [
-        Refusal(4, NOT_FINITE, f"odd: {ON_PURPOSE}"), *rows[1:],
-        Refusal(2, "dropped-out", ON_PURPOSE), Refusal(3, "late", ON_PURPOSE),
-        Refusal(5, "crashed", ON_PURPOSE),
-    ]  # fmt: skip
-
-
-def test_a_table_of_clients_has_every_column_for_everybody() -> None:
-    row = {"part": "test", "view": "personal", "correct": 1.0, "examples": 4.0}
-    rows = [
-        {**row, "client": 1, "extra": '{"f1": 0.5}'},
-        {**row, "client": 7, "view": "local", "correct": 3.0, "extra": "{}"},
-        {**row, "client": 3, "correct": 2.0, "extra": "{}"},
-    ]
-    asked: list[Any] = []
-    store: Any = SimpleNamespace(
-        meta={"clients": '{"names": ["a", "b"], "rows": {"train": [6, 5]}}'}.get,
-        rows=lambda query, round: asked.append(round) or rows,
-        metric=lambda: MainMetric(others={"f1": "higher"}),
-    )
-    columns = dict.fromkeys(
-        ["client", "name", "size", "test", "test f1", "test (local)", "test (local) f1"]
-    )
-    assert client_rows(store, 3) == [
-        {**columns, "client": 0, "name": "a", "size": 6},
-        {**columns, "client": 1, "name": "b", "size": 5, "test": 0.25, "test f1": 0.5},
-        {**columns, "client": 3, "test": 0.5},
-        {**columns, "client": 7, "test (local)": 0.75},
-    ]
-    assert asked == [3]
