@@ -14,8 +14,8 @@ import torch
 
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
 from fedblocks.core.task import Task
-from fedblocks.runs import sameness
-from fedblocks.runs.storage import checkpoint, folder, frozen
+from fedblocks.runs import python, sameness
+from fedblocks.runs.storage import checkpoint, code_record, folder, frozen
 from fedblocks.runs.storage.config_record import EXTENDED, KEY, _text, refuse_edited
 from fedblocks.runs.storage.main_metric import SCORE, extra_of
 from fedblocks.runs.storage.store import RunStore
@@ -158,3 +158,30 @@ def test_a_record_changes_whole_or_not_at_all(tmp_path: Path) -> None:
     store.set_meta("a", "3")
     assert store.meta("a") == "3"
     store.close()
+
+
+def test_the_file_of_code_is_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there.py"
+    there.touch()
+    for file, found in ((there, there.resolve()), (tmp_path / "gone.py", None), (None, None)):
+        monkeypatch.setattr(code_record.inspect, "getsourcefile", lambda target, file=file: file)
+        assert code_record._file_of(len) == found
+    monkeypatch.undo()
+    assert code_record._file_of(len) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("FedAvg", "write FedAvg(net, lr=0.1) for the method FedAvg"),
+        ("digits-fedavg", "read the configuration first: run(read_config('digits-fedavg'))"),
+        ("other", "write run(FedAvg(net, lr=0.1), data, rounds=20), or "),
+    ],
+)
+def test_what_to_write_in_the_place_of_a_name_is_said(
+    text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "PRESETS", {"digits-fedavg": None})
+    assert python._instead_of(text).startswith(said)

@@ -14,7 +14,7 @@ import torch
 
 from fedblocks.core.blocks import Private, Shared
 from fedblocks.core.errors import CheckpointError
-from fedblocks.runs import engine_choice, experiment, idle_blocks, result, trackers
+from fedblocks.runs import engine_choice, experiment, idle_blocks, result, shelf, trackers
 from fedblocks.runs.ranks import build
 from fedblocks.runs.ranks.ranks import (
     BRIEF,
@@ -101,13 +101,17 @@ def test_blocks_that_nobody_trains_count_in_own_methods_alone(
     moved: float, lr: float, own_code: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle_blocks, "is_own", lambda method: own_code)
-    state = lambda add: SimpleNamespace(
-        server={name: {"k": torch.ones(1) + add} for name in ("w", "x")}, private={}
+    kept = {"k": torch.tensor([2.0])}
+    state: Any = lambda add: SimpleNamespace(
+        server={name: {"k": torch.ones(1) + add} for name in ("w", "x")}, private={5: {"p": kept}}
     )
     layout = {"w": Shared(PART), "p": Private(PART), "x": Shared(PART, of="w")}
     method: Any = SimpleNamespace(blocks=lambda: layout)
-    found = [*idle_blocks._idle_blocks(method, job_of(2, lr), state(0), state(moved), True)]  # type: ignore[arg-type]
-    assert found == (["w"] if not moved and (lr or own_code) else [])
+    job = job_of(2, lr)
+    job.sent.blocks["p"] = job.sent.blocks["w"]  # nobody trains it, and 5 has what it was sent
+    found = [*idle_blocks._idle_blocks(method, job, state(0), state(moved), True)]
+    idle = ["w"] if not moved and (lr or own_code) else []
+    assert found == idle + (["p"] if own_code else [])
 
 
 @pytest.mark.parametrize(("worth", "short"), [(4320.0, False), (4320.1, True)])
@@ -259,8 +263,6 @@ class Section:
 
 
 def test_options_in_another_order_are_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedblocks.runs import shelf
-
     made: list[str] = []
     monkeypatch.setattr(shelf, "federation_of", lambda config, pool: made.append("one") or "read")
     monkeypatch.setattr(Shelf, "_place", lambda self, fresh, device: f"{fresh} on {device}")
@@ -278,13 +280,20 @@ def test_what_is_wrong_with_a_net_or_a_method_is_told_of_its_group(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Any] = []
+    asked: list[Any] = []
     monkeypatch.setattr(experiment, "placed", lambda _, p: places.append(p) or nullcontext())
     monkeypatch.setattr(experiment, "_method_of_objects", lambda *_: method)
     for name in ("check_structure", "_check_degenerate", "_check_tags"):
-        monkeypatch.setattr(experiment, name, lambda *given: None)
+        monkeypatch.setattr(
+            experiment, name, lambda *given, name=name: asked.append((name, *given))
+        )
     method: Any = SimpleNamespace(net="net", over=lambda rounds: f"over {rounds}")
     config: Any = SimpleNamespace(horizon=7, allow_degenerate=False)
     choice: Any = SimpleNamespace(name="m")
     assert experiment._method(config, group, choice, choice, "data") == "over 7"  # type: ignore[arg-type, comparison-overlap]
     above = () if group == experiment.ALL else ("groups", "a")
     assert places == [(*above, "net"), (*above, "method")]
+    assert asked == [
+        ("check_structure", method), ("_check_degenerate", "over 7", False),
+        ("_check_tags", "m", "over 7", "data"),
+    ]  # fmt: skip
