@@ -1,5 +1,5 @@
 """A run is gone on with as it was started, a record changes whole or not at all, and checkpoints
-are found by their rounds.
+are found by their rounds; own losses and metrics are tried before.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
+from fedblocks.core.metrics import Metric
 from fedblocks.core.task import Task
-from fedblocks.runs import python, sameness
+from fedblocks.runs import python, sameness, trials
 from fedblocks.runs.storage import checkpoint, code_record, folder, frozen
 from fedblocks.runs.storage.config_record import EXTENDED, KEY, _text, refuse_edited
 from fedblocks.runs.storage.main_metric import SCORE, extra_of
 from fedblocks.runs.storage.store import RunStore
+from fedblocks.runs.trials import TaskTrial
 
 
 def test_a_run_is_compared_in_its_data_then_in_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,3 +187,28 @@ def test_what_to_write_in_the_place_of_a_name_is_said(
 ) -> None:
     monkeypatch.setattr(python, "PRESETS", {"digits-fedavg": None})
     assert python._instead_of(text).startswith(said)
+
+
+@pytest.mark.parametrize(("shift", "differs"), [(0.0, False), (9e-7, False), (11e-7, True)])
+def test_losses_differ_by_a_share_of_the_largest_of_them(shift: float, differs: bool) -> None:
+    """A millionth of a hundredth: 1e-9 of 1000, whichever sign it has."""
+    all_of_them = torch.tensor([0.5, -1000.0, torch.nan], dtype=torch.double)
+    alone = torch.tensor([0.5 + shift], dtype=torch.double)
+    task: Any = SimpleNamespace(
+        label_losses=lambda outputs, y: all_of_them if len(y) == 3 else alone
+    )
+    assert trials._differs(task, torch.zeros(3, 1), torch.zeros(3), 1e-9) is differs
+
+
+@pytest.mark.parametrize(
+    ("y", "told"), [([1.0, torch.nan], True), ([torch.nan] * 2, False), ([1.0, 2.0], True)]
+)
+def test_own_metrics_are_tried_where_a_target_is_known(y: list[float], told: bool) -> None:
+    own = Metric("odd", lambda outputs, y: torch.tensor(torch.nan))
+    task = Task("regression", metrics=("mae", own))
+    found = trials._try_metrics(task, TaskTrial(torch.zeros(2, 1), torch.tensor(y)[:, None], "a"))
+    say = (
+        'the metric "odd" is NaN, that is undefined, for 2 examples of client "a" and an '
+        "untrained net: clients for whom it is are left out of its means"
+    )
+    assert found == ([say] if told else [])

@@ -16,11 +16,9 @@ from pydantic import ValidationError
 
 from fedblocks.config.model import MOST_PROCESSES
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.core.metrics import Metric
-from fedblocks.core.task import Task
 from fedblocks.engines.round import Experiment
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.runs import engine_choice, heads, python, result, trials
+from fedblocks.runs import engine_choice, heads, python, result
 from fedblocks.runs.faults import faults_of
 from fedblocks.runs.grids import tune
 from fedblocks.runs.ranks import build, closing
@@ -33,7 +31,6 @@ from fedblocks.runs.storage.code_record import names_in
 from fedblocks.runs.storage.config_record import _shown
 from fedblocks.runs.storage.contents import _Clients
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.trials import TaskTrial
 from fedblocks.testing.federations import small_federation, small_net
 
 Table = dict[str, Any]
@@ -297,28 +294,3 @@ def test_a_folder_that_is_given_back_says_of_nobody_that_he_writes(tmp_path: Pat
         os.fstat(lock)
     RunFolder.close(own)
     assert closed == [1, 1]
-
-
-@pytest.mark.parametrize(("shift", "differs"), [(0.0, False), (9e-7, False), (11e-7, True)])
-def test_losses_differ_by_a_share_of_the_largest_of_them(shift: float, differs: bool) -> None:
-    """A millionth of a hundredth: 1e-9 of 1000, whichever sign it has."""
-    all_of_them = torch.tensor([0.5, -1000.0, torch.nan], dtype=torch.double)
-    alone = torch.tensor([0.5 + shift], dtype=torch.double)
-    task: Any = SimpleNamespace(
-        label_losses=lambda outputs, y: all_of_them if len(y) == 3 else alone
-    )
-    assert trials._differs(task, torch.zeros(3, 1), torch.zeros(3), 1e-9) is differs
-
-
-@pytest.mark.parametrize(
-    ("y", "told"), [([1.0, torch.nan], True), ([torch.nan] * 2, False), ([1.0, 2.0], True)]
-)
-def test_own_metrics_are_tried_where_a_target_is_known(y: list[float], told: bool) -> None:
-    own = Metric("odd", lambda outputs, y: torch.tensor(torch.nan))
-    task = Task("regression", metrics=("mae", own))
-    found = trials._try_metrics(task, TaskTrial(torch.zeros(2, 1), torch.tensor(y)[:, None], "a"))
-    say = (
-        'the metric "odd" is NaN, that is undefined, for 2 examples of client "a" and an '
-        "untrained net: clients for whom it is are left out of its means"
-    )
-    assert found == ([say] if told else [])
