@@ -13,11 +13,13 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.federation import Federation
+from fedblocks.data.joining import Parts
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.rows import Rows
 from fedblocks.data.sets import leaf_text, realworld, wisdm
 from fedblocks.data.sets.files import FileSource, LocalFiles
 from fedblocks.data.sets.own import csv_table, read_table
+from fedblocks.data.streaming import share_file
 
 
 @pytest.mark.parametrize(
@@ -161,3 +163,31 @@ def test_a_second_recording_is_named_by_its_file_or_by_the_archive_around_it() -
         (1, "walking", 1): ["acc", "gyr"], (1, "walking", 2): ["acc"], (2, "lying", 3): ["acc"],
     }  # fmt: skip
     assert read[2, "lying", 3]["acc"].tolist() == [[1, 2, 3, 4]]  # a single row
+
+
+def test_rows_of_owners_that_are_none_are_nobodys() -> None:
+    assert Rows.by_owner([], 2).sizes.tolist() == [0, 0]
+    assert [own.tolist() for own in Rows.by_owner([1, -1, 0, 1], 3)] == [[2], [0, 3], []]
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.str_])
+def test_a_file_is_shared_only_if_it_holds_numbers(kind: Any) -> None:
+    with pytest.raises(DataError, match="cannot be inputs or labels"):
+        share_file(np.zeros((2, 1), kind))
+
+
+def test_clients_bring_as_many_targets_for_each_row() -> None:
+    x, two = np.zeros((2, 3), np.float32), np.zeros((2, 2), np.float32)
+    task = Task("regression")
+    data = Federation.from_parts([Parts((x, two)), Parts((x, two + 1))], task=task)
+    assert data.y.tolist() == [[0, 0]] * 2 + [[1, 1]] * 2 and data.classes == 2
+    with pytest.raises(DataError, match=r"client-1 \(train\): rows are \[3\]"):
+        Federation.from_parts([Parts((x, two)), Parts((x, two[:, :1]))], task=task)
+
+
+def test_the_largest_label_says_whether_there_are_classes() -> None:
+    rows, none = Rows.of([[0, 1]]), Rows.none(1)
+    with pytest.raises(DataError, match="classes is 0"):
+        Federation(torch.zeros(2, 1), torch.tensor([-1, 0]), rows, none, none, 0)
+    with pytest.raises(DataError, match="labels go from -2 to -1"):
+        Federation(torch.zeros(2, 1), torch.tensor([-1, -2]), rows, none, none, 0)
