@@ -12,6 +12,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
+from fedblocks.data import targets
 from fedblocks.data.federation import Federation
 from fedblocks.data.joining import Parts
 from fedblocks.data.masked import refuse_masked
@@ -20,6 +21,7 @@ from fedblocks.data.sets import leaf_text, realworld, wisdm
 from fedblocks.data.sets.files import FileSource, LocalFiles
 from fedblocks.data.sets.own import csv_table, read_table
 from fedblocks.data.streaming import share_file
+from fedblocks.data.targets import lost_digits
 
 
 @pytest.mark.parametrize(
@@ -191,3 +193,15 @@ def test_the_largest_label_says_whether_there_are_classes() -> None:
         Federation(torch.zeros(2, 1), torch.tensor([-1, 0]), rows, none, none, 0)
     with pytest.raises(DataError, match="labels go from -2 to -1"):
         Federation(torch.zeros(2, 1), torch.tensor([-1, -2]), rows, none, none, 0)
+
+
+def test_digits_are_lost_where_rounding_moves_a_target_by_more_than_a_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """float16 has no 2049: it is 1 off. The deviation of 2045 and 2049 is 2."""
+    y = torch.tensor([[2045.0], [2049.0]], dtype=torch.float64)
+    monkeypatch.setattr(targets, "_MOST_LOST", 0.5)
+    assert lost_digits(y, torch.float16) == []
+    monkeypatch.setattr(targets, "_MOST_LOST", 0.49)
+    assert "2 different targets become 2 in float16" in lost_digits(y, torch.float16)[0]
+    assert lost_digits(y[1:].repeat(2, 1), torch.float16) == []  # one number says nothing
