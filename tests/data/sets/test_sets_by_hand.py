@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_a_missing_value_is_told_by_its_row() -> None:
     known = _known("t", "a", np.array([1, None], dtype=object))
     assert known.dtype == np.float64 and known[0] == 1 and np.isnan(known[1])
     assert _known("t", "a", np.array([1, 2], np.int8)).dtype == np.float64
+    with pytest.raises(DataError, match='"2026-01-02" in column "a", row 0 of t, is not a number'):
+        _known("t", "a", np.array([date(2026, 1, 2)], dtype=object))
 
 
 def test_a_file_is_fetched_into_folders_that_are_made_for_it(tmp_path: Path) -> None:
