@@ -14,7 +14,7 @@ import pytest
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.sets import cache, har, hugging_face, idx, realworld
-from fedblocks.data.sets.columns import Roles, _known, _numbers
+from fedblocks.data.sets.columns import Roles, _known, _numbers, _targets
 from fedblocks.data.sets.download import fetch
 from fedblocks.data.sets.files import File
 from fedblocks.data.sets.own import refuse_other_letters
@@ -39,6 +39,11 @@ def test_a_missing_value_is_told_by_its_row() -> None:
         with pytest.raises(DataError, match=f'row {row} of "a" in t has no value'):
             _numbers("t", "a", np.array(column, dtype=object))
     assert _numbers("t", "a", np.array([1, 2], dtype=object)).tolist() == [1, 2]
+    zero = np.array([0, 1, 0], dtype=object)  # a number, and not a field without a value
+    assert _targets("t", {"a": zero}, Task(), ["n", "y"])[0].tolist() == [0, 1, 0]
+    for words in (["b", ""], ["b", None]):
+        with pytest.raises(DataError, match='there is no value in column "a", row 1 of t'):
+            _targets("t", {"a": np.array(words, dtype=object)}, Task(), ())
     known = _known("t", "a", np.array([1, None], dtype=object))
     assert known.dtype == np.float64 and known[0] == 1 and np.isnan(known[1])
     assert _known("t", "a", np.array([1, 2], np.int8)).dtype == np.float64
