@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sqlite3
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,3 +238,16 @@ def test_people_are_drawn_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "SIGNALS", loads)
     drawn = users.some_people("hapt", users=3, most=9, least=4, seed=5)
     assert drawn == (("all", 3, 4, 5, {}), 9, {})  # type: ignore[comparison-overlap]
+
+
+def test_a_database_is_opened_to_be_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def refused(*values: Any, **named: Any) -> None:
+        asked.append((values, named))
+        raise sqlite3.OperationalError("no")
+
+    monkeypatch.setattr(tff.sqlite3, "connect", refused)
+    with pytest.raises(DataError, match=r"a\.sqlite cannot be read: no"):
+        next(tff.from_sqlite([Path("/one/a.sqlite")], None, 0))
+    assert asked == [(("file:///one/a.sqlite?mode=ro",), {"uri": True})]

@@ -19,7 +19,7 @@ from fedblocks.data.sets.download import fetch
 from fedblocks.data.sets.files import File
 from fedblocks.data.sets.own import refuse_other_letters
 from fedblocks.data.sets.parquet import as_column
-from fedblocks.data.sets.python_batches import read_batch
+from fedblocks.data.sets.python_batches import ARRAY, TYPE, MadeObject, plain, read_batch
 from fedblocks.data.sets.signals import channel_statistics
 
 
@@ -161,6 +161,29 @@ def test_lists_of_a_batch_are_as_they_were_written(labels: list[Any]) -> None:
     """A list of one value is written by another instruction than one of several."""
     batch = {"labels": labels, "name": b"x" * 300}
     assert read_batch(pickle.dumps(batch, 3), "b") == batch
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "arguments", "data", "fits"),
+    [
+        (ARRAY[0], TYPE, ("u1",), b"abcd", True), (ARRAY[1], TYPE, (b"u1",), b"abcd", True),
+        (TYPE, TYPE, ("u1",), b"abcd", False), (ARRAY[0], ARRAY[0], ("u1",), b"abcd", False),
+        (ARRAY[0], TYPE, ("i8",), b"abcd", False), (ARRAY[0], TYPE, ("u1",), "abcd", False),
+    ],
+)  # fmt: skip
+def test_an_array_of_a_batch_holds_bytes(
+    name: str, kind: str, arguments: tuple[Any, ...], data: Any, fits: bool
+) -> None:
+    made = [
+        MadeObject(name, (), (1, (2, 2), MadeObject(kind, arguments), by_column, data))
+        for by_column in (False, True)
+    ]
+    if fits:
+        assert plain(made[0]).tolist() == [[97, 98], [99, 100]]
+        assert plain(made[1]).tolist() == [[97, 99], [98, 100]]
+        return
+    with pytest.raises(ValueError, match="an array of another type than bytes"):
+        plain(made[0])
 
 
 def test_statistics_are_taken_in_double_precision() -> None:
