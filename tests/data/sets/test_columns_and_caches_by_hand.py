@@ -16,7 +16,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 from fedblocks.data.partitions import iid
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets import cache, cifar, hugging_face, idx, parkinsons, parquet
+from fedblocks.data.sets import cache, cifar, femnist, hugging_face, idx, parkinsons, parquet, stl10
 from fedblocks.data.sets.angles import lean
 from fedblocks.data.sets.columns import inputs_of
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles
@@ -235,3 +235,27 @@ def test_a_table_of_voices_may_hold_odd_bytes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(parkinsons, "contents", lambda *_: {parkinsons.NAME: text})
     read = parkinsons.read_table(SimpleNamespace())  # type: ignore[arg-type]
     assert read["person"].tolist() == [1] and read["x"].shape == (1, 19)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "classes", "black"),
+    [
+        (cifar, "cifar10", 10, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010]),
+        (cifar, "cifar100", 100, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010]),
+        (stl10, "stl10", 10, [-0.4467 / 0.2603, -0.4398 / 0.2566, -0.4066 / 0.2713]),
+        (femnist, "femnist", 62, [-0.1307 / 0.3081]),
+    ],
+)
+def test_pictures_have_their_classes_and_scale(
+    module: Any, name: str, classes: int, black: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"x": np.zeros((3, len(black), 2, 2), np.uint8), "y": np.array([2, 1, 0], np.uint8)}
+    arrays = {**held, "train_rows": np.array(2), "coarse": held["y"], "user": np.array(list("abc"))}
+    monkeypatch.setattr(module, "cached_arrays", lambda *_: arrays)
+    pool = getattr(module, name)("train")
+    assert (pool.classes, pool.about["name"], pool.about["part"]) == (classes, name, "train")
+    assert pool.y.tolist() == pool.coarse.tolist() == [2, 1] and pool.users.tolist() == ["a", "b"]
+    assert pool.x[0, :, 0, 0].tolist() == pytest.approx(black) and len(pool.x) == 2
+    assert len(pool.about.get("class_names", [0] * 10)) == 10
+    whole = getattr(module, name)()
+    assert len(whole.x) == 3 and whole.about["train_rows"] == 2

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -132,10 +131,10 @@ def test_an_unfinished_cache_bears_the_name_that_is_later_looked_for(
     cache.write(folder, {"a": np.ones(1)})
     assert len(names) == 1 and Path(names[0]).match("kept.*.tmp")
     assert list(folder.parent.iterdir()) == []
-    now = time.time()
-    for name, age in (("kept.a.tmp", 3601), ("kept.b.tmp", 3500), ("other.a.tmp", 3700)):
+    monkeypatch.setattr(cache.time, "time", lambda: 9000)
+    for name, age in (("kept.a.tmp", 3601), ("kept.b.tmp", 3600), ("other.a.tmp", 3700)):
         (folder.parent / name).mkdir()
-        os.utime(folder.parent / name, (now - age, now - age))
+        os.utime(folder.parent / name, (9000 - age, 9000 - age))
     cache.remove_abandoned(folder)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["kept.b.tmp", "other.a.tmp"]
 
@@ -272,7 +271,8 @@ def test_tags_may_come_in_any_order() -> None:
 
 def test_rows_of_a_person_and_an_activity_are_kept_apart_from_all_others() -> None:
     user, label = np.array([0, 0, 0, 2, 2, 2]), np.array([1, 1, 1, 0, 0, 0])
-    assert parts_in_order(user, label, (0.2, 0.4, 0.4)).tolist() == [0, 1, 2, 0, 1, 2]
+    for labels in (label, label * 0 + 1, label * 2):
+        assert parts_in_order(user, labels, (0.2, 0.4, 0.4)).tolist() == [0, 1, 2, 0, 1, 2]
     assert parts_in_order(user[:0], label[:0], (0.5, 0.0, 0.5)).tolist() == []
 
 
