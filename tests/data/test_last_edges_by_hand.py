@@ -17,8 +17,8 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.joining import Parts
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.rows import Rows
-from fedblocks.data.sets import leaf_text, realworld, wisdm
-from fedblocks.data.sets.files import FileSource, LocalFiles
+from fedblocks.data.sets import femnist, leaf_text, realworld, wisdm
+from fedblocks.data.sets.files import FileSource, LocalFiles, matches
 from fedblocks.data.sets.own import csv_table, read_table
 from fedblocks.data.streaming import share_file
 from fedblocks.data.targets import lost_digits
@@ -145,6 +145,29 @@ def test_two_sensors_are_brought_to_one_clock_without_their_pauses() -> None:
     assert [len(run) for run in realworld.together(rows(0, 20, 1020, 1041), often)] == [53]
     for both in ((rows(0, 20, 1021, 1041), often), (often, rows(0, 20, 1021, 1041))):
         assert [len(run) for run in realworld.together(*both)] == [2, 1]  # 0, 20 and 1,040 ms
+
+
+def test_a_moment_is_no_pause_also_before_the_first_and_after_the_last_sample() -> None:
+    asked = np.array([-5.0, 0, 10, 20, 30])
+    assert realworld.pauses(np.array([0.0, 20]), asked).tolist() == [False] * 5
+    assert realworld.pauses(np.array([0.0, 1000.5]), asked).tolist() == [True] * 5
+    assert realworld.pauses(np.array([0.0]), asked).tolist() == [True] * 5  # nothing follows
+
+
+def test_files_of_a_family_are_sorted_however_the_disk_lists_them(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("b2.txt", "b1.txt", "b3.txt")]
+    for path in paths:
+        path.touch()
+    folder: Any = SimpleNamespace(glob=lambda pattern: paths)
+    assert [path.name for path in matches(folder, "b*.txt")] == ["b1.txt", "b2.txt", "b3.txt"]
+    assert [path.name for path in matches(folder, "b.txt")] == ["b1.txt"]
+
+
+def test_a_writer_without_images_is_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"users": ["w"], "user_data": {"w": {"x": [], "y": []}}}')
+    read = femnist.decode(SimpleNamespace(paths=[tmp_path / "a.json"]))  # type: ignore[arg-type]
+    assert read["user"].tolist() == [] and read["user"].dtype.kind == "U"
+    assert read["x"].shape == (0, 1, 28, 28) and int(read["train_rows"]) == 0
 
 
 def test_a_second_recording_is_named_by_its_file_or_by_the_archive_around_it() -> None:
