@@ -154,7 +154,9 @@ def test_all_bytes_are_with_the_disk_before_a_file_gets_its_name(
     [
         ([[1, 0], [0, 1]], True),
         ([[1, 0], [2, -1]], False),  # sums are 1
+        ([[1, 0], [1, 0]], True),
         ([[1, 0], [1, 1]], False),
+        ([[1, 1], [0, 0]], False),
         ([[1], [1]], False),
         ([1, 0], False),
     ],

@@ -18,7 +18,7 @@ from fedblocks.core.task import Task
 from fedblocks.data import DATASETS, dataset, storage
 from fedblocks.data.array_kinds import as_numpy
 from fedblocks.data.arrays import as_rows, as_targets
-from fedblocks.data.duplicates import repeated_tests
+from fedblocks.data.duplicates import _marks, repeated_tests
 from fedblocks.data.federation import Federation
 from fedblocks.data.images import bilinear, rotate_images
 from fedblocks.data.joining import Parts
@@ -86,6 +86,7 @@ def test_a_single_row_that_is_trained_and_tested_on_says_nothing() -> None:
     one = Rows.of([[0]])
     data = Federation(torch.zeros(1, 4), torch.tensor([0]), one, Rows.none(1), one, 1)
     assert repeated_tests(data) == ""
+    assert _marks(np.zeros((3, 0), np.float32)).tolist() == [0, 0, 0]  # rows of no numbers
     assert "1 row is both trained and tested on" in data.warnings()
 
 
