@@ -94,6 +94,7 @@ def test_targets_and_arrays_are_taken_without_their_history() -> None:
     tensor = torch.ones(2, requires_grad=True)
     assert as_numpy(tensor).tolist() == [1.0, 1.0]
     assert not as_targets(tensor, Task("regression")).requires_grad
+    assert not as_rows(tensor.double()[:, None], 2)[0].requires_grad
     assert as_numpy(torch.ones(1, dtype=torch.bfloat16)).dtype == np.float32
     assert as_numpy(torch.ones(1, dtype=torch.float16)).dtype == np.float16
 
