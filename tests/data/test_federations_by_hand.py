@@ -65,6 +65,14 @@ def test_nobody_and_no_rows_can_be_chosen() -> None:
     assert spread(np.array([4, 1, 9])) == {"total": 14, "min": 1, "median": 4.0, "max": 9}
 
 
+def test_the_name_that_two_clients_bear_is_told() -> None:
+    assert small().check().names[1] == "client-1"
+    y, own = torch.tensor([0]), Rows.of([[0]] * 3)
+    data = Federation(torch.zeros(1, 1), y, own, own, own, 1, names=("a", "b", "b"))
+    with pytest.raises(DataError, match='two clients are called "b"'):
+        data.check()
+
+
 def test_the_last_client_counts_where_it_has_nothing() -> None:
     assert [own.tolist() for own in deal([np.array([7])], np.array([[1, 0]]))] == [[7], []]
     held = labels_held(Rows.of([[0, 1], []]), np.array([3, -100]))
