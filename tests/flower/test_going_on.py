@@ -110,6 +110,17 @@ def test_a_run_without_checkpoints_says_that_it_starts_anew(host: Host) -> None:
     assert "rounds 1 to 2 are played again" in notes_of(host)[0]
 
 
+def test_a_finished_run_that_was_given_more_rounds_goes_on(host: Host, tmp_path: Path) -> None:
+    """As `resume` does; it ended at once, and said that it was finished."""
+    host.serve()
+    assert check_run(host.path) == 0 and load_run(host.path).status == "finished"
+    config = host.path / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 4\n", "rounds = 5\n", 1))
+    assert check_run(host.path) == 4 and load_run(host.path).status == "interrupted"
+    host.serve()
+    assert load_run(host.path).rounds == 5
+
+
 def test_rounds_that_are_played_again_are_told_again(host: Host) -> None:
     damage(host, 2)
     rounds: list[int] = []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedblocks.cli import main
+from fedblocks.cli import suite as command
 from fedblocks.config.registry import CODE
 from fedblocks.methods import METHODS
 from fedblocks.recipes.suite.beds import BEDS, SuiteBed
@@ -279,3 +280,14 @@ def test_a_run_whose_updates_are_all_used_has_no_warning(fedblocks: Fedblocks) -
     _, out, err = fedblocks("fedavg", "--beds", "tiny", "--seeds", "1")
     assert "warning" not in out + err
     assert "warning" not in Path("results/suite-1-fedavg.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [("mine", 9), ("ditto", 8), ("mine, tuned", 9), ("ditto, tuned", 8)],
+)
+def test_a_rank_is_among_the_panel_and_the_method_which_may_be_of_it(
+    name: str, places: int
+) -> None:
+    assert command._rank({"name": name, "rank": 2.5}) == f"; average rank 2.5 of {places}"
+    assert command._rank({"name": name, "rank": None}) == ""

@@ -36,6 +36,12 @@ def test_rows_are_aligned_and_a_missing_cell_is_a_dash() -> None:
     assert str(TableRows([{"a": "x"}])) == "a\nx" and len(table) == 2 and table[1]["a"] == 100
 
 
+def test_a_name_in_a_table_can_neither_command_a_terminal_nor_break_the_line() -> None:
+    names = ["\x1b[31mred", "b\nc", "Zoë"]
+    shown = str(TableRows([{"client": name} for name in names])).splitlines()
+    assert [line.strip() for line in shown[1:]] == ["\\x1b[31mred", "b\\nc", "Zoë"]
+
+
 def test_a_notebook_gets_the_same_without_tags_of_others(tmp_path: Path) -> None:
     table = TableRows([{"<a>": "<b>"}], title="<t>")
     shown = table._repr_html_()

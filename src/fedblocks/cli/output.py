@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from fedblocks.core.errors import Interrupted
+from fedblocks.core.errors import Interrupted, printable
 from fedblocks.core.finite import with_finite_numbers
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def console(file: Any = None) -> Console:
 
 
 def clean(text: object) -> str:
-    """Text without control characters, which foreign names could use to play tricks on
-    a terminal.
-    """
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text))
+    """Lines of text without control characters."""
+    return printable(text, keep="\n")
 
 
 def say(text: object) -> None:

@@ -71,8 +71,8 @@ HEADINGS = {
 }
 MEANING = (
     "Points to each reference with 95 % intervals; error less: share of FedAvg+'s error that is "
-    "gone; rank among a panel of eight; harmed: clients below Local; decile: the worst tenth; new: "
-    "clients that never trained."
+    "gone; rank among a panel of eight; harmed: clients with more than one right answer fewer than "
+    "with Local; decile: the worst tenth; new: clients that never trained."
 )
 
 
@@ -218,13 +218,21 @@ def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:
         width = "" if mean["half_width"] is None else f" ± {100 * mean['half_width']:.1f}"
         lines.append(
             f"On {count_of(row['of'], 'bed')} {100 * mean['mean']:+.1f}{width} % of FedAvg+'s "
-            f"error is gone" + (f"; average rank {row['rank']:.1f} of 9." if row["rank"] else ".")
+            f"error is gone{_rank(row)}."
         )
     if seeds < SEEDS:
         lines.append(f"{seeds} of {SEEDS} seeds: intervals are wide, and there is no verdict.")
     if absent:
         lines.append(f"Absent, so there is no score of the whole suite: {', '.join(absent)}.")
     return lines
+
+
+def _rank(row: dict[str, Any]) -> str:
+    """Among the panel and itself; one of the panel is among eight."""
+    from fedblocks.recipes.suite.scores import PANEL, like
+
+    places = 1 + sum(like(other, row["name"]) != row["name"] for other in PANEL)
+    return f"; average rank {row['rank']:.1f} of {places}" if row["rank"] else ""
 
 
 def _warning(score: dict[str, Any]) -> str:

@@ -95,6 +95,11 @@ def alike(name: str, known: Sequence[str]) -> list[str]:
     return (same or (longer if 0 < len(longer) <= _MOST else alike))[:_MOST]
 
 
+def printable(text: object, keep: str = "") -> str:
+    """Text without control characters, with which foreign names could command a terminal."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
+
+
 def a_kind(value: object) -> str:
     """What a value is, for messages: `a list`, `an ndarray`."""
     name = type(value).__name__

@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.core.errors import DataError, count_of
+from fedblocks.core.errors import DataError, count_of, printable
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -169,7 +169,7 @@ def take_names(names: Sequence[str], clients: Ints) -> Sequence[str]:
 def some_names(names: Sequence[str], clients: npt.ArrayLike, most: int = 5) -> str:
     """A short readable list of clients for messages."""
     chosen = np.asarray(clients, dtype=np.int64).tolist()
-    shown = ", ".join(f'"{names[c]}"' for c in chosen[:most])
+    shown = ", ".join(f'"{printable(names[c])}"' for c in chosen[:most])
     return shown + (f" and {len(chosen) - most} more" if len(chosen) > most else "")
 
 

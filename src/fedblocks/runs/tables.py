@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedblocks.core.errors import printable
 from fedblocks.runs.out_files import check_out_folder
 
 Row = Mapping[str, Any]
@@ -88,7 +89,7 @@ class SummaryTable(dict[str, float | None]):
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:.3f}" if isinstance(value, float) else printable(value)
 
 
 def describe_run(run: Any) -> str:

@@ -7,16 +7,21 @@ from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower.server.jobs import ServerJob, all_jobs
+from fedblocks.runs.extension import is_stopped_early
 from fedblocks.runs.run import check_untouched
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import REAL, RunFolder
 
 
 def check_run(path: Path) -> int:
-    """Refuse a run that is in use, damaged or edited; return the round after which it goes on."""
+    """Refuse a run that is in use, damaged or edited; return the round after which it goes on.
+    A finished one that was given more rounds is finished no more.
+    """
     with RunFolder.open(path) as folder:
         folder.claim()
         check_untouched(folder)
+        if is_stopped_early(folder):
+            folder.set_status("interrupted")
         is_over = folder.status == "finished"
         if is_over or not checkpoint.has_checkpoints(folder.checkpoints):
             return 0
