@@ -18,6 +18,7 @@ import fedblocks as fb
 from fedblocks.engines.batching import Draw, batches
 
 ROWS, BATCH, EPOCHS = 9, 5, 6  # batches of 5 and 4 rows in turn
+LARGE = (5, 2)  # or four of 2 and one of 1
 CLIENTS = 3
 ATTENDANCE = [[0, 1], [1, 2], [0, 1, 2]]  # so that clients have taken other numbers of steps
 STRONG = 0.3  # so that what decays shows in the first digits
@@ -44,7 +45,7 @@ class EverySecondStep(nn.Module):
         self.now_and_then, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.now_and_then(x) if len(x) == BATCH else x)
+        return self.last(self.now_and_then(x) if len(x) in LARGE else x)
 
 
 class Unused(nn.Module):
@@ -55,7 +56,7 @@ class Unused(nn.Module):
         self.aside, self.late, self.used = nn.Linear(6, 4), nn.Linear(6, 4), nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.used(x) + (self.late(x) if len(x) < BATCH else 0)
+        return self.used(x) + (0 if len(x) in LARGE else self.late(x))
 
 
 NETS = {
@@ -123,6 +124,7 @@ def plainly(method: fb.Method, make: Any, client: int, start: dict[str, Tensor])
     optimizer = twin_of(method, make, module)
     for round in (n for n, clients in enumerate(ATTENDANCE) if client in clients):
         optimizer = optimizer if method.keep_optimizer else twin_of(method, make, module)
+        module.round = round
         for x, y in steps(method, client, round):
             optimizer.zero_grad()
             F.cross_entropy(module(x), y).backward()
@@ -132,12 +134,14 @@ def plainly(method: fb.Method, make: Any, client: int, start: dict[str, Tensor])
     return module
 
 
-def assert_like_torch(method: fb.Method, make: Any, state: fb.State) -> None:
+def assert_like_torch(
+    method: fb.Method, make: Any, state: fb.State, near: float = 1e-12
+) -> None:
     start = method.net.init(fb.core.random.derive(0, "init", 0))
     for client in range(CLIENTS):
         ours, module = state.private[client]["model"], plainly(method, make, client, start)
         for name, value in module.named_parameters():
-            torch.testing.assert_close(ours[name], value.detach(), rtol=0, atol=1e-12)
+            torch.testing.assert_close(ours[name], value.detach(), rtol=0, atol=near)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -153,3 +157,59 @@ def test_tensors_that_lack_gradients_in_some_steps_train_as_in_torch(net, kind, 
 def test_gradients_that_are_not_there_are_no_part_of_the_clipped_norm(keep):
     method = local("TopOne", "adam", keep, clip_norm=0.3)
     assert_like_torch(method, torch.optim.Adam, after(method, ENGINES["plain"]))
+
+
+class EverySecondRound(nn.Module):
+    """A layer in front that rounds 0, 2 and so on use."""
+
+    round = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_and_then, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x if self.round % 2 else self.now_and_then(x))
+
+
+ROUNDS = fb.Net.of(EverySecondRound, dtype=torch.float64)
+
+
+class InSomeRounds(fb.Local):
+    """Its loss is that of the net in its round."""
+
+    def loss(self, blocks: Any, batch: fb.Batch) -> Tensor:
+        w, x = blocks["model"], batch.x.double()
+        if batch.client.round % 2 == 0:
+            x = F.linear(x, w["now_and_then.weight"], w["now_and_then.bias"])
+        return batch.loss(F.linear(x, w["last.weight"], w["last.bias"]))
+
+    def phases(self) -> list[fb.Phase]:
+        return [fb.Phase((self.step("model", loss=self.loss),), self.epochs)]
+
+
+@pytest.mark.parametrize("engine", [fb.Sequential(worth=1), fb.Vectorised()], ids=lambda e: e.name)
+@pytest.mark.parametrize("kind", ["adam", "groups"])
+def test_clients_of_a_stack_have_missed_the_rounds_that_each_was_there_for(kind, engine):
+    """In the last round the first client's layer has missed nothing, and all others' have."""
+    options = {"lr": 0.05, "batch_size": BATCH, "epochs": EPOCHS, "keep_optimizer": True}
+    method = InSomeRounds(ROUNDS, optimizer=TWINS[kind][0], **options)
+    state = after(method, engine)
+    missed = [state.private[i]["optimizer/0/0"]["missed/0"].tolist() for i in range(CLIENTS)]
+    assert missed == [[0.0] * 4, [2.0 * EPOCHS] * 2 + [0.0] * 2, [2.0 * EPOCHS] * 2 + [0.0] * 2]
+    assert_like_torch(method, TWINS[kind][1], state)
+
+
+@pytest.mark.filterwarnings("ignore::fedblocks.runs.progress.RunWarning")
+def test_a_run_that_goes_on_goes_on_counting(tmp_path):
+    options = {"batch_size": BATCH, "optimizer": fb.Adam(), "keep_optimizer": True}
+    method = fb.FedAvg(NETS["TopOne"], lr=0.05, **options)
+    start = lambda rounds, name: fb.run(
+        method, DATA, rounds=rounds, out=tmp_path / name, engine="sequential", device="cpu"
+    )
+    whole, half = start(4, "whole"), start(2, "half")
+    parts = fb.resume(half.folder, method, DATA, rounds=4)
+    for key, value in whole.state().server["model"].items():
+        assert torch.equal(value, parts.state().server["model"][key]), key
+    kept = [blocks["optimizer/0/0"] for blocks in half.state().private.values()]
+    assert any(block["missed/0"].any() for block in kept)
