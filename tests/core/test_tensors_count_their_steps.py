@@ -134,9 +134,7 @@ def plainly(method: fb.Method, make: Any, client: int, start: dict[str, Tensor])
     return module
 
 
-def assert_like_torch(
-    method: fb.Method, make: Any, state: fb.State, near: float = 1e-12
-) -> None:
+def assert_like_torch(method: fb.Method, make: Any, state: fb.State, near: float = 1e-12) -> None:
     start = method.net.init(fb.core.random.derive(0, "init", 0))
     for client in range(CLIENTS):
         ours, module = state.private[client]["model"], plainly(method, make, client, start)

@@ -70,7 +70,10 @@ def on_a_cpu(monkeypatch) -> None:
 @pytest.mark.parametrize("kind", ["momentum", "adam", "groups"])
 def test_recorded_stacks_of_a_net_with_unused_layers_train_as_in_torch(kind, keep):
     """All batches have five rows, so that two of the layers never have a gradient."""
-    engine, method = StacksOfKernels(), local("Unused", kind, keep, batch_size=LARGE[0], drop_last=True)
+    engine, method = (
+        StacksOfKernels(),
+        local("Unused", kind, keep, batch_size=LARGE[0], drop_last=True),
+    )
     own = trained(method, engine, engine.recorded, TWINS[kind][1])
     assert not own.refused
 

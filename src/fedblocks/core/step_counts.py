@@ -56,7 +56,7 @@ def turns(
         if MISSED in memory and len(live) < len(together):
             _miss(memory[MISSED][number], together, live)
             lacked |= {*together} - {*live}
-        if lacked.isdisjoint(live):
+        if not lacked or lacked.isdisjoint(live):
             yield from [(live, steps)] if live else []
         else:
             yield from _apart(memory[MISSED][number], together, live, steps)
