@@ -13,8 +13,9 @@ from torch import nn
 import fedblocks as fb
 from fedblocks.core.aggregate import _apply_rule
 from fedblocks.core.decay import DecayGroups, _is_selective, exempt_names
-from fedblocks.core.optimizers import SGD, Adam, AdamW, _missing, each_client
+from fedblocks.core.optimizers import SGD, Adam, AdamW, _missing, each_client, of_some
 from fedblocks.core.rules import Average, MovingAverage, ServerAdagrad, ServerAdam, ServerYogi
+from fedblocks.methods.flow.instance_routes import Paced
 
 
 def test_rules_move_parameters_and_average_statistics() -> None:
@@ -94,6 +95,15 @@ def test_decay_is_left_out_for_what_is_exempt() -> None:
     )
     inner = SimpleNamespace(base=SGD(decay="weights"))
     assert _is_selective(inner) and not _is_selective(SimpleNamespace(base=SGD()))
+
+
+def test_an_optimizer_that_tells_tensors_by_their_places_is_asked_what_it_is_for_some() -> None:
+    paced = Paced(SGD(), first=2, pace=0.5)
+    assert of_some(paced, [1, 2, 3]) == Paced(SGD(), first=1, pace=0.5)
+    assert of_some(SGD(), [1]) == SGD() and not paced.counts_steps
+    assert Paced(Adam(), first=2, pace=0.5).counts_steps
+    groups = DecayGroups(paced, frozenset({1}))
+    assert of_some(groups, [1, 2]) == DecayGroups(Paced(SGD(), 1, 0.5), frozenset({1}))
 
 
 def test_a_mean_without_memory_is_taken_as_it_is_and_a_rule_writes_what_was_written() -> None:

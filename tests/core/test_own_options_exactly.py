@@ -235,7 +235,15 @@ def test_functions_are_those_of_the_phase_and_update_with_the_options_of_each_cl
     assert rests(local.tensors, blocks)["a"].tolist() == [False, True]  # 20 + 1, 20 + 100
     phase = replace(phases[1], updates=tuple(replace(u, rests=None) for u in phases[1].updates))
     stretch = PhaseRun(
-        phase, 1, blocks, blocks, local, [{}, {}], rates_of(phase, 0), [set(), set()]
+        phase,
+        1,
+        blocks,
+        blocks,
+        local,
+        [{}, {}],
+        rates_of(phase, 0),
+        [set(), set()],
+        [set(), set()],
     )
     batch = {"x": torch.zeros(2, 1, 1), "y": torch.zeros(2, 1).long(), "mask": torch.ones(2, 1)}
     batch |= {"index": torch.zeros(2, 1).long(), "key": torch.tensor([1, 2])}

@@ -13,7 +13,7 @@ from torch.func import vmap
 
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, RowSource, Step, without
-from fedblocks.core.kept_memory import counted, memory_of, packed
+from fedblocks.core.kept_memory import memory_of, packed
 from fedblocks.core.local_round import (
     PhaseRun,
     active_part,
@@ -25,13 +25,14 @@ from fedblocks.core.local_round import (
     step_key,
     train,
 )
-from fedblocks.core.optimizers import COUNT, SGD
+from fedblocks.core.optimizers import COUNT, MISSED, SGD, Adam
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phase_functions import begin_of, projection_of, rests_of
 from fedblocks.core.phases import Phase, Pull, Update
 from fedblocks.core.random import fold
-from fedblocks.core.resting import Rest, moments_at, stepped_together, without_resting
+from fedblocks.core.resting import Rest, moments_at, without_resting
 from fedblocks.core.schedules import Ramp
+from fedblocks.core.step_counts import turns
 from fedblocks.core.task import Task
 
 REGRESSION = Task("regression")
@@ -65,7 +66,8 @@ def stretch_of(phase: Phase, blocks: Blocks, local: ClientStack, **changes: Any)
     rates = rates_of(phase, local.round)
     memories = [{} for _ in phase.updates]
     exempt: list[Any] = [set() for _ in phase.updates]
-    whole = PhaseRun(phase, 5, blocks, blocks, local, memories, rates, exempt)
+    lacked: list[Any] = [set() for _ in phase.updates]
+    whole = PhaseRun(phase, 5, blocks, blocks, local, memories, rates, exempt, lacked)
     return replace(whole, **changes)
 
 
@@ -203,20 +205,24 @@ def test_a_phase_begins_on_copies_of_the_blocks_that_it_trains() -> None:
 
 
 def test_moments_are_fresh_or_kept_and_counted_by_block_where_blocks_may_rest() -> None:
-    params = [torch.zeros(2)]
+    trained = [("a", "w", torch.zeros(2)), ("b", "v", torch.zeros(3)), ("b", "u", torch.zeros(3))]
     update = Update(("a", "b"), loss, 0.5, SGD(momentum=0.5))
-    assert memory_of(update, params, 0, {"velocity/0": torch.ones(2)}, one()).keys() == {"velocity"}
-    (count,) = memory_of(update, params, 0, None, one(keep_optimizer=True))[COUNT]
+    kept = {"velocity/0": torch.ones(2)}
+    assert memory_of(update, trained, 0, kept, one()).keys() == {"velocity"}
+    (count,) = memory_of(update, trained, 0, None, one(keep_optimizer=True))[COUNT]
     assert count.dtype == torch.double and float(count) == 0
     resting = replace(update, rests=lambda blocks, client: {})
     local = one(keep_optimizer=True)
     local = replace(local, tensors={**local.tensors, "resting": {"0": {"b": torch.ones(3).bool()}}})
-    counts = memory_of(resting, params, 0, None, local)[COUNT]
+    memory = memory_of(replace(resting, optimizer=Adam()), trained, 0, None, local)
+    counts = memory[COUNT]
     assert [(c.tolist(), c.dtype) for c in counts] == [
         (0.0, torch.double),
         ([0.0] * 3, torch.double),
     ]
-    assert counted({COUNT: counts}, 1, 8).tolist() == [1.0] * 3 and counted({}, 0, 8) == 8  # type: ignore[union-attr]
+    # of the steps that a tensor missed, one for each tensor, and each slot, beside its count
+    assert [missed.tolist() for missed in memory[MISSED]] == [[0.0], [[0.0, 0.0]] * 3]
+    assert MISSED not in memory_of(resting, trained, 0, None, local)
     assert packed({"m": [torch.ones(1), torch.zeros(1)]}).keys() == {"m/0", "m/1"}
 
 
@@ -228,15 +234,17 @@ def test_what_rests_is_put_back_and_in_no_norm() -> None:
     assert [g.tolist() for g in grads if g is not None] == [[1.0, 1.0], [[0.0], [1.0]]]
     assert without_resting(trained, [None, None], flags) == [None, None]
     moment, counts = [torch.zeros(2), torch.zeros(2, 1)], [torch.zeros(()), torch.zeros(2)]
-    memory = {"m": moment, COUNT: counts, "odd": [torch.zeros(1)]}
+    missed = [torch.zeros(1), torch.zeros(2, 1)]
+    memory = {"m": moment, COUNT: counts, MISSED: missed, "odd": [torch.zeros(1)]}
     update = Update(("a", "b"), loss, 0.5)
     rest = Rest(update, trained, memory, flags)
-    for value in (a, b, *moment, *counts, memory["odd"][0]):
+    for value in (a, b, *moment, *counts, *missed, memory["odd"][0]):
         value += 10
     rest.put_back()
     assert a.tolist() == [11.0, 12.0] and b.tolist() == [[3.0], [14.0]]
     assert moment[0].tolist() == [10.0, 10.0] and moment[1].tolist() == [[0.0], [10.0]]
     assert float(counts[0]) == 10.0 and counts[1].tolist() == [0.0, 10.0]
+    assert missed[0].tolist() == [10.0] and missed[1].tolist() == [[0.0], [10.0]]
     assert memory["odd"][0].tolist() == [10.0]
     assert Rest(update, trained, memory, {}).held == []
 
@@ -245,11 +253,16 @@ def test_tensors_step_together_or_block_by_block_where_some_may_rest() -> None:
     trained = [("a", "w", torch.zeros(1)), ("b", "v", torch.zeros(1)), ("a", "u", torch.zeros(1))]
     grads = [torch.ones(1), None, torch.ones(1)]
     plain = Update(("b", "a"), loss, 0.5)
-    assert stepped_together(plain, trained, grads) == [[0, 2]]
+    assert list(turns(plain, trained, grads, {}, set(), 7)) == [([0, 2], 7)]
     resting = replace(plain, rests=lambda blocks, client: {})
-    assert stepped_together(resting, trained, grads) == [[], [0, 2]]
-    memory: Any = {"m": [1, 2, 3], COUNT: [4], "once": [5]}
-    assert moments_at(memory, [0, 1, 2], 3) is memory
+    assert list(turns(resting, trained, grads, {}, set(), 7)) == [([0, 2], 7)]
+    everything = [torch.ones(1)] * 3
+    assert list(turns(resting, trained, everything, {}, set(), 7)) == [([1], 7), ([0, 2], 7)]
+    counts: Any = {COUNT: [torch.tensor(4.0), torch.tensor(8.0)]}
+    own = list(turns(resting, trained, everything, counts, set(), 7))
+    assert [(places, float(count)) for places, count in own] == [([1], 5.0), ([0, 2], 9.0)]
+    memory: Any = {"m": [1, 2, 3], COUNT: [4], MISSED: [6], "once": [5]}
+    assert moments_at(memory, [0, 1, 2], 3) == {"m": [1, 2, 3], "once": [5]}
     assert moments_at(memory, [2, 0], 3) == {"m": [3, 1], "once": [5]}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
-from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
+from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate, of_some
 from fedblocks.core.parts import Part
 from fedblocks.core.phases import Update
 from fedblocks.core.pieces import Piece
@@ -27,6 +27,10 @@ class DecayGroups:
     base: Optimizer  # has `weight_decay`
     exempt: frozenset[int]  # identities of tensors
 
+    def at(self, places: Sequence[int]) -> DecayGroups:
+        """The same for some of the tensors."""
+        return replace(self, base=of_some(self.base, places))
+
     def memory(self, params: list[Tensor]) -> Memory:
         return self.base.memory(params)
 
@@ -40,9 +44,10 @@ class DecayGroups:
                 own = {
                     moment: _at(values, places)
                     for moment, values in memory.items()
-                    if len(values) == len(params)  # a client's count of steps is one number
+                    if len(values) == len(params)  # else it is of no single tensor
                 }
-                optimizer.step(_at(params, places), _at(grads, places), own, lr, count)
+                part = of_some(optimizer, places)
+                part.step(_at(params, places), _at(grads, places), own, lr, count)
 
 
 def exempt_names(

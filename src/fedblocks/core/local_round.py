@@ -15,10 +15,10 @@ from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.clipping import clip_gradients
 from fedblocks.core.decay import TensorName, exempt_names, with_groups
 from fedblocks.core.hooks import is_number, noting, refuse_loss
-from fedblocks.core.kept_memory import counted, memory_of, packed
+from fedblocks.core.kept_memory import memory_of, packed
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
-from fedblocks.core.optimizers import Count, Memory, Rate, each_client
+from fedblocks.core.optimizers import Count, Memory, Rate, each_client, of_some
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phase_functions import begin_of, projection_of
 from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
@@ -29,10 +29,10 @@ from fedblocks.core.resting import (
     moments_at,
     moved_statistics,
     resting_in,
-    stepped_together,
     without_resting,
 )
 from fedblocks.core.schedules import at
+from fedblocks.core.step_counts import lacked_in, turns
 from fedblocks.core.training_batch import batch_of
 
 Orders = Sequence[Sequence[Step]]  # the steps of each phase
@@ -50,6 +50,7 @@ class PhaseRun:
     memories: list[Memory]  # of the optimizers, one for each update
     rates: list[Rate]  # as `rates_of` says
     exempt: list[set[TensorName]]  # from weight decay, for each update
+    lacked: list[set[int]]  # places of tensors that were ever without a gradient, for each update
 
 
 StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its steps
@@ -86,14 +87,16 @@ def train(
         }
         own = knowing_rest(phase, number, blocks, local)
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
+        moved = [trained_tensors(update, blocks) for update in phase.updates]
         memories = [
-            memory_of(update, _params(update, blocks), place, blocks.get(name), own)
-            for place, (update, name) in enumerate(zip(phase.updates, names, strict=True))
+            memory_of(update, trained, place, blocks.get(name), own)
+            for place, (update, trained, name) in enumerate(zip(phase.updates, moved, names))
         ]
+        lacked = [lacked_in(*each) for each in zip(memories, phase.updates, moved, strict=True)]
         usual = enumerate(rates_of(phase, local.round))
         rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
         exempt = [exempt_names(update, local.method, blocks) for update in phase.updates]
-        runner(PhaseRun(phase, number, blocks, start, own, memories, rates, exempt), order)
+        runner(PhaseRun(phase, number, blocks, start, own, memories, rates, exempt, lacked), order)
         if local.keep_optimizer:
             blocks |= {name: packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
@@ -176,18 +179,17 @@ def _move(
     numbers = local.tensors["optimizers"].get(optimizer_place(stretch.number, place), {})
     optimizer = with_numbers(update.optimizer, numbers) if numbers else update.optimizer
     trained = trained_tensors(update, blocks)
-    params = _params(update, blocks)
+    params = [p for _, _, p in trained]
     if exempt := stretch.exempt[place]:
         ids = frozenset(id(p) for name, key, p in trained if (name, key) in exempt)
         optimizer = with_groups(optimizer, ids)
     with torch.no_grad():
         rest = Rest(update, trained, memory, resting_in(place, local))
-        for number, places in enumerate(stepped_together(update, trained, grads)):
-            if places:
-                moved: list[Any] = [grads[i] for i in places]
-                own = moments_at(memory, places, len(params))
-                steps = counted(memory, number, count)
-                optimizer.step([params[i] for i in places], moved, own, rate, steps)
+        for places, steps in turns(update, trained, grads, memory, stretch.lacked[place], count):
+            moved: list[Any] = [grads[i] for i in places]
+            own = moments_at(memory, places, len(params))
+            part = of_some(optimizer, places) if len(places) < len(params) else optimizer
+            part.step([params[i] for i in places], moved, own, rate, steps)
         if update.project is not None:
             project = local.each(projection_of(update.project, stretch.number, place, local))
             projected = project(local.tensors, {name: blocks[name] for name in update.train})
@@ -258,10 +260,6 @@ def loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
 def trained_tensors(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
     """(block, name, tensor) of everything that a gradient moves."""
     return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
-
-
-def _params(update: Update, blocks: Blocks) -> list[Tensor]:
-    return [p for _, _, p in trained_tensors(update, blocks)]
 
 
 def _add_pull(

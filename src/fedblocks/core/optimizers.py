@@ -4,6 +4,7 @@ keeps their memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -15,6 +16,7 @@ from fedblocks.core.options import AtLeast, Below, Conflict, Help, Positive
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
 COUNT = "count"  # among them, with kept moments: steps that the client has taken in all rounds
+MISSED = "missed"  # and of how many steps each tensor had no gradient, since moments are kept
 # a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
 Rate = float | Tensor
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
@@ -35,8 +37,10 @@ class Optimizer(Protocol):
     One that says `has_client_numbers = True` can have a tensor [clients] in the place of any of
     its numbers, for a stack of clients that differ in it. One with the fields `weight_decay` and
     `decay = "weights"` is called twice in a step: with the weights, and, its `weight_decay` 0, with
-    all other tensors. Tensors without a gradient are in no step, and blocks that may rest step
-    by themselves.
+    all other tensors. Tensors without a gradient are in no step and do not count it; later they
+    step by themselves, with a count of their own, as do blocks that may rest. One that says
+    `counts_steps = False` makes nothing of `count`, so that its tensors always step together. One
+    that tells tensors by their places says with `at(places)` what it is for some of them.
     """
 
     def memory(self, params: list[Tensor]) -> Memory: ...
@@ -51,6 +55,7 @@ class SGD(Checked):
     """Stochastic gradient descent, as in `torch.optim.SGD`."""
 
     has_client_numbers: ClassVar[bool] = True
+    counts_steps: ClassVar[bool] = False
 
     momentum: Annotated[
         Kept, Help("how much of the velocity stays from step to step", usual="0.9")
@@ -144,6 +149,17 @@ class AdamW(Adam):
     ) -> None:
         torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))
         self._move(params, grads, memory, lr, count)
+
+
+def counts_steps(optimizer: Optimizer) -> bool:
+    """Whether it matters to an optimizer which step of a tensor it takes."""
+    return getattr(optimizer, "counts_steps", True)
+
+
+def of_some(optimizer: Optimizer, places: Sequence[int]) -> Optimizer:
+    """What an optimizer is for some of its tensors."""
+    at: Callable[[Sequence[int]], Optimizer] | None = getattr(optimizer, "at", None)
+    return optimizer if at is None else at(places)
 
 
 def _missing(kept: Rate, count: Count) -> Rate:

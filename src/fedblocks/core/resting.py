@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.client import ClientStack
-from fedblocks.core.optimizers import COUNT, Memory
+from fedblocks.core.optimizers import COUNT, MISSED, Memory
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.phase_functions import rests_of
 from fedblocks.core.phases import Phase, Update
 
 _RESTING = "resting"  # among a stack's tensors: place of an update -> block -> whether it rests
+_COUNTS = (COUNT, MISSED)  # what there is one of for each count, not for each tensor
 NamedTensors = Sequence[
     tuple[str, str, Tensor]
 ]  # (block, name, tensor) of all that an update names
@@ -60,24 +61,14 @@ def moved_statistics(new: Blocks, old: Blocks, resting: Params) -> Blocks:
     }
 
 
-def stepped_together(
-    update: Update, trained: NamedTensors, grads: Sequence[Tensor | None]
-) -> list[list[int]]:
-    """The places of tensors that have a gradient, for each count of steps that there is."""
-    live = [i for i, gradient in enumerate(grads) if gradient is not None]
-    if update.rests is None:
-        return [live]
-    return [[i for i in live if trained[i][0] == name] for name in update.train]
-
-
 def moments_at(memory: Memory, places: Sequence[int], count: int) -> Memory:
-    """What an optimizer remembers of some of so many tensors."""
+    """What an optimizer itself remembers of some of so many tensors."""
+    own = {moment: values for moment, values in memory.items() if moment not in _COUNTS}
     if len(places) == count:
-        return memory
+        return own
     return {
         moment: [values[i] for i in places] if len(values) == count else values
-        for moment, values in memory.items()
-        if moment != COUNT
+        for moment, values in own.items()
     }
 
 
@@ -91,7 +82,7 @@ class Rest:
             (flag, value) for name, _, value in trained if (flag := resting.get(name)) is not None
         ]
         for moment, values in memory.items():
-            names = update.train if moment == COUNT else [name for name, _, _ in trained]
+            names = update.train if moment in _COUNTS else [name for name, _, _ in trained]
             if resting and len(values) == len(names):
                 pairs = zip(names, values, strict=True)
                 held += [(resting[name], value) for name, value in pairs if name in resting]

@@ -47,6 +47,8 @@ class Graph:
             self.recording.replay()
             if following != step.active:
                 self._hand_out(stretch, following, step.active)
+        for own, more in zip(stretch.lacked, self.stretch.lacked, strict=True):
+            own |= more
 
     def _hand_out(self, stretch: PhaseRun, first: int | None, last: int | None) -> None:
         """The trained values of the clients of a stack from one to another, or of one client."""
@@ -184,6 +186,7 @@ def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
         blocks=copy(stretch.blocks),
         start=copy(stretch.start),
         memories=[copy(memory) for memory in stretch.memories],
+        lacked=[set(places) for places in stretch.lacked],
         rates=list(rates),
         local=local,
     )
@@ -245,6 +248,7 @@ def _signature(stretch: PhaseRun, step: Step) -> Hashable:
         tuple(step.index.shape),
         trees,
         rates,
+        tuple(map(frozenset, stretch.lacked)),  # the others have missed no step
         source.x.data_ptr(),
         id(stretch.local.frozen),  # held by the recording
     )

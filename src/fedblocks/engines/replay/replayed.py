@@ -65,11 +65,11 @@ class Replayed:
         if stretch.local.round != self.round:
             self._begin(stretch.local.round)
         visit = _Visit(stretch, order)
-        kind = self.kinds.setdefault(visit.kind, next(self.numbers))
         with torch.inference_mode():  # entered once: that costs as much as a small kernel
-            self._run(visit, kind)
+            self._run(visit)
 
-    def _run(self, visit: _Visit, kind: int) -> None:
+    def _run(self, visit: _Visit) -> None:
+        kind = self._number(visit.kind)
         ready: dict[Signature, Callable[..., None]] = {}
         repeated: Counter[Signature] = Counter()
         before: Remembered | None = None
@@ -79,8 +79,11 @@ class Replayed:
             pace = self.paces.setdefault(signature, Pace(self.worth + 3))
             pace.steps += 1
             if trusted is None:
+                lacking = visit.lacking
                 with torch.inference_mode(False):
                     self._plain(signature, visit, place)
+                if visit.lacking > lacking:
+                    kind = self._number(visit.kind)
                 continue
             trusted.runs += 1
             if trusted.is_due(self.worth):
@@ -103,6 +106,9 @@ class Replayed:
                 continue
             if began is not None:
                 pace.repeated = min(pace.repeated, clock() - began)
+
+    def _number(self, kind: Hashable) -> int:
+        return self.kinds.setdefault(kind, next(self.numbers))
 
     def _begin(self, round: Any) -> None:
         """A new round: what was written down in the last one need only be found to be
@@ -130,8 +136,11 @@ class Replayed:
             visit.step(place)
             pace.plain = min(pace.plain, clock() - began)
             return
+        lacking = visit.lacking
         with Recorder(visit.inputs(place)) as recorder:
             visit.step(place)
+        # a repeated step would not note which tensors have no gradient for the first time
+        recorder.repeatable = recorder.repeatable and visit.lacking == lacking
         # without the making of a program, which is needed once in a run
         pace.written = min(pace.written, clock() - began)
         self._written(signature, recorder, steady=len(visit.tensors))
@@ -209,7 +218,14 @@ class _Visit:
     def kind(self) -> Hashable:
         """What its programs have in common with those of other clients."""
         stretch = self.stretch
-        return stretch.number, stretch.local.training, tuple(stretch.rates), _layout(self.tensors)
+        lacked = tuple(map(frozenset, stretch.lacked))  # those who never did count steps alike
+        about = stretch.number, stretch.local.training, tuple(stretch.rates)
+        return *about, lacked, _layout(self.tensors)
+
+    @property
+    def lacking(self) -> int:
+        """How many tensors were without a gradient in some step; that can only grow."""
+        return sum(map(len, self.stretch.lacked))
 
     @cached_property
     def keys(self) -> tuple[Tensor, ...]:

@@ -4,8 +4,8 @@ by step on a recurrent net.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
+from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate, counts_steps
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import Piece
 from fedblocks.core.recurrent_net import Unrolled
@@ -173,6 +173,14 @@ class Paced:
     @property
     def has_client_numbers(self) -> bool:
         return getattr(self.base, "has_client_numbers", False)
+
+    @property
+    def counts_steps(self) -> bool:
+        return counts_steps(self.base)
+
+    def at(self, places: Sequence[int]) -> Paced:
+        """The same for some of the tensors."""
+        return replace(self, first=sum(place < self.first for place in places))
 
     def memory(self, params: list[Tensor]) -> Memory:
         return self.base.memory(params)
