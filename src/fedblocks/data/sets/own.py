@@ -15,9 +15,10 @@ from fedblocks.core.errors import DataError, count_of, nearest
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.arrays import as_inputs
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
-from fedblocks.data.sets.pixels import Bytes, picture, pillow
+from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
 from fedblocks.data.spellings import Ids, as_number, number_labels, user_fields
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
@@ -56,7 +57,7 @@ def image_folder(
         raise DataError(
             f"{other} has another size than {files[0]}", "set side, so that all images are resized"
         )
-    x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
+    x = as_inputs(stack_pictures(images))
     names = class_folders(Path(path), by_user == {True})
     y = torch.tensor([names.index(file.parent.name) for file in files])
     users = np.array([file.parent.parent.name for file in files]) if by_user == {True} else None
@@ -81,11 +82,11 @@ def class_folders(folder: Path, by_user: bool) -> list[str]:
     return sorted({sub.name for sub in folder.glob("*/*" if by_user else "*") if sub.is_dir()})
 
 
-def image(file: Path, side: int | None) -> Bytes:
+def image(file: Path, side: int | None) -> Pixels:
     """An image as [height, width, 3], resized if a side is given."""
     refuse_special(file)
     pixels = picture(file.read_bytes(), str(file))
-    return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
+    return pixels if side is None else resize_picture(pixels, side)
 
 
 @checked
