@@ -16,7 +16,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.array_kinds import as_array, refuse_sparse, refuse_wide
+from fedblocks.data.array_kinds import as_array, refuse_mixed_rows, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
 from fedblocks.data.spellings import refuse_two_spellings
@@ -25,6 +25,7 @@ Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
 FieldInputs = Mapping[str, Inputs] | tuple[Inputs, ...]
 FIELDS = "fields"  # where a federation's `about` has them
+PICTURES = 3  # from so many dimensions on, bytes of a field are scaled
 _LOOKED_AT = 1_000_000  # numbers of the inputs that are looked at for digits
 _MOST_LOST = 0.01  # of a column's standard deviation, that rounding may move a number
 _ROUNDING = 1e-14
@@ -36,6 +37,7 @@ def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     """
     refuse_masked(x, name)
     refuse_sparse(x, name)
+    refuse_mixed_rows(x, name)
     tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(as_array(x, name), name)
     if tensor.dtype == torch.uint64:
         refuse_wide(tensor.numpy(), name)
@@ -95,7 +97,9 @@ def _as_field(values: Inputs, name: str) -> Tensor:
     refuse_masked(values, name)
     refuse_sparse(values, name)
     array = values if isinstance(values, Tensor) else as_array(values, name)
-    if str(array.dtype).endswith("uint8") and array.ndim < 3:
+    if array.ndim >= PICTURES:
+        refuse_mixed_rows(values, name)
+    if str(array.dtype).endswith("uint8") and array.ndim < PICTURES:
         return as_inputs(array, name).mul(255).round().long()
     return as_inputs(array, name)
 
