@@ -15,11 +15,12 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import as_array, refuse_mixed_rows, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
-from fedblocks.data.spellings import refuse_two_spellings
+from fedblocks.data.spellings import number_words, says_nothing
 
 Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
@@ -152,9 +153,13 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     array = as_array([] if isinstance(y, Tensor) else y, "y")
     if not (task.of_classes and _is_words(y, array)):
         return y, []
-    words, places = np.unique(array.astype(str), return_inverse=True)
-    refuse_two_spellings(words.tolist(), "label")
-    return places.reshape(array.shape), words.tolist()
+    words = array.astype(str)
+    for word in np.unique(words).tolist():
+        if says_nothing(word):
+            row = int(np.argwhere(words == word)[0][0])
+            fix = f'fill it, or remove the row; "{IGNORE}" is a class that is not known'
+            raise DataError(f'there is no label in row {row}, but "{word}"', fix)
+    return number_words(words)
 
 
 def _is_words(y: Any, array: npt.NDArray[Any]) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import refuse_bytes_beside_others
 from fedblocks.data.arrays import (
@@ -112,14 +113,16 @@ def name_pairs(
         return list(pairs), []
     number = {word: place for place, word in enumerate(words)}
     numbered: list[Pair] = []
-    for owner, (x, y), (places, own) in zip(owners, pairs, named, strict=True):
-        if not own and len(np.asarray(y)):
+    for owner, (x, _), (places, own) in zip(owners, pairs, named, strict=True):
+        unknown = np.asarray(places) == IGNORE
+        if not own and not unknown.all():
             raise DataError(
                 f"{owner}: labels are numbers, elsewhere words such as {words[0]!r}",
                 "give all clients words, or all of them whole numbers",
             )
-        renumbered = np.array([number[word] for word in own], np.int64)
-        numbered.append((x, renumbered[np.asarray(places)] if own else np.zeros(0, np.int64)))
+        renumbered = np.array([number[word] for word in own] or [IGNORE], np.int64)
+        at = np.where(unknown, 0, places).astype(np.int64)
+        numbered.append((x, np.where(unknown, IGNORE, renumbered[at])))
     return numbered, words
 
 

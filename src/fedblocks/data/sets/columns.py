@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
-from fedblocks.data.spellings import number_labels
+from fedblocks.data.spellings import number_labels, says_nothing
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 from fedblocks.data.user_ids import user_ids
 
@@ -125,10 +126,12 @@ def _targets(
         return as_targets(flat, task), names
     ((label, column),) = columns.items()
     if column.dtype == object and isinstance(column[0], str):
-        missing = next((row for row, value in enumerate(column) if not value), None)
+        empty = (row for row, value in enumerate(column) if says_nothing(str(value or "")))
+        missing = next(empty, None)
         if missing is not None:
             message = f'there is no value in column "{label}", row {missing} of {where}'
-            raise DataError(message, "fill it, or remove the row")
+            fix = f"fill it, or remove the row; a class that is not known is {IGNORE}"
+            raise DataError(message, fix)
         labels, words = number_labels([str(value) for value in column])
         return torch.from_numpy(labels), words
     return as_targets(_numbers(where, label, column), task), list(class_names)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError, count_of, nearest
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
@@ -19,11 +20,10 @@ from fedblocks.data.arrays import as_inputs
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
-from fedblocks.data.spellings import Ids, as_number, number_labels, user_fields
+from fedblocks.data.spellings import Ids, as_number, number_labels, says_nothing, user_fields
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-EMPTY = ("", "nan")  # in columns of words, where "none" may be one
 LARGEST = float(np.finfo(np.float32).max)
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
@@ -122,12 +122,12 @@ def csv_table(
     )
     for column in (*(targets if task.of_classes else ()), *([user] if user in names else [])):
         empty = next(
-            (row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY),
-            None,
+            (row for row, line in enumerate(lines, 2) if says_nothing(line[at[column]])), None
         )
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
-            raise DataError(message, "fill it, or remove the line")
+            unknown = f"; a class that is not known is {IGNORE}" if column in targets else ""
+            raise DataError(message, f"fill it, or remove the line{unknown}")
     users = user_fields([line[at[user]] for line in lines], ids) if user in names else None
     if task.of_classes:
         labels, classes = number_labels([line[at[targets[0]]] for line in lines])
