@@ -106,7 +106,7 @@ def test_what_is_no_data_set_is_refused(data: Fake) -> None:
 def test_pictures_are_channels_of_bytes_and_arrays_stay_as_they_are(data: Fake) -> None:
     red = np.zeros((2, 4, 3), np.uint8)  # [height, width, channels]
     red[..., 0] = 255
-    picture = SimpleNamespace(convert={"RGB": red}.__getitem__)
+    picture = SimpleNamespace(mode="RGB", convert={"RGB": red}.__getitem__)
     data.columns |= {"picture": [picture] * 3, "grid": np.ones((3, 2, 2))}
     data.features |= {"picture": Image(), "grid": Array2D()}
     found = hugging_face.read_data_set(data, ["picture", "grid"])

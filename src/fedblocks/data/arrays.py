@@ -5,7 +5,7 @@ federation holds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,16 @@ FIELDS = "fields"  # where a federation's `about` has them
 PICTURES = 3  # from so many dimensions on, bytes of a field are scaled
 _LOOKED_AT = 1_000_000  # numbers of the inputs that are looked at for digits
 _MOST_LOST = 0.01  # of a column's standard deviation, that rounding may move a number
-_ROUNDING = 1e-14
+_ROUNDING = 1e-14  # of a column's size, that differences of one number's last digits may have
+_ABOVE_INT64 = 2.0**63
 
 
 def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers
     int64 (tokens).
     """
-    refuse_masked(x, name)
-    refuse_sparse(x, name)
-    refuse_mixed_rows(x, name)
-    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(as_array(x, name), name)
+    array = _one_array(x, name)
+    tensor = array.detach().cpu() if isinstance(array, Tensor) else from_numpy(array, name)
     if tensor.dtype == torch.uint64:
         refuse_wide(tensor.numpy(), name)
     if tensor.dtype == torch.uint8:
@@ -49,15 +48,26 @@ def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     return tensor.to(torch.int64)
 
 
-def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
+def _one_array(x: Inputs, name: str) -> npt.NDArray[Any] | Tensor:
+    """Rows as an array or a tensor, of one type."""
+    refuse_masked(x, name)
+    refuse_sparse(x, name)
+    refuse_mixed_rows(x, name)
+    return x if isinstance(x, Tensor) else as_array(x, name)
+
+
+def as_rows(
+    x: Inputs | FieldInputs, rows: int, columns: Sequence[str] = ()
+) -> tuple[Tensor, Fields | None]:
     """Inputs as one tensor, and the fields of an example where it has several: they are side by
-    side in a row of numbers.
+    side in a row of numbers. `columns` are the names of features, where they have some.
     """
     refuse_sparse(x, "x")
     check_no_list(x, rows)
     if not has_fields(x, rows):
-        warn_of_lost_digits(x)
-        return as_inputs(x), None  # type: ignore[arg-type]
+        array = _one_array(x, "x")  # type: ignore[arg-type]
+        warn_of_lost_digits(array, [f'"{name}"' for name in columns])
+        return as_inputs(array), None
     if isinstance(x, Mapping):
         inputs: Any = {str(name): _as_field(values, str(name)) for name, values in x.items()}
     else:
@@ -100,6 +110,7 @@ def _as_field(values: Inputs, name: str) -> Tensor:
     array = values if isinstance(values, Tensor) else as_array(values, name)
     if array.ndim >= PICTURES:
         refuse_mixed_rows(values, name)
+    warn_of_lost_digits(array, name=name)
     if str(array.dtype).endswith("uint8") and array.ndim < PICTURES:
         return as_inputs(array, name).mul(255).round().long()
     return as_inputs(array, name)
@@ -117,7 +128,7 @@ def _as_float32(tensor: Tensor) -> Tensor:
     return narrow
 
 
-def warn_of_lost_digits(x: Any) -> None:
+def warn_of_lost_digits(x: Any, columns: Sequence[str] = (), name: str = "x") -> None:
     """Say which column of float64 inputs has differences that float32 cannot hold, such as times
     in seconds since 1970; some rows are looked at.
     """
@@ -129,19 +140,28 @@ def warn_of_lost_digits(x: Any) -> None:
     few = np.asarray(values[: max(2, _LOOKED_AT * len(values) // values.size)])
     few = few.reshape(len(few), -1)
     error = np.abs(few - few.astype(np.float32)).max(0)
-    spread, size = few.std(0), np.abs(few).max(0)
-    # differences of the last digits of float64 are rounding themselves
-    lost = (error > _MOST_LOST * spread) & (spread > _ROUNDING * size)
+    spread = few.std(0)
+    lost = (error > _MOST_LOST * spread) & _has_differences(few, spread)
     if lost.any():
         column = int(lost.argmax())
         is_far = abs(float(few[:, column].mean())) > spread[column]
         advice = "subtract the mean before" if is_far else "scale the column before"
+        called = columns[column] if columns else f"{column} of {name}"
         warnings.warn(
-            f"column {column} of x has values around {few[0, column]:.10g} with a standard "
+            f"column {called} has values around {few[0, column]:.10g} with a standard "
             f"deviation of {spread[column]:.3g}, which float32 rounds by up to "
             f"{error[column]:.3g}: {advice}",
             stacklevel=2,
         )
+
+
+def _has_differences(few: npt.NDArray[Any], spread: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Columns whose differences mean something: those of the last digits of float64 are rounding
+    themselves, but for whole numbers, such as times in nanoseconds.
+    """
+    is_whole = ((few == np.trunc(few)) & (np.abs(few) < _ABOVE_INT64)).all(0)
+    mask: npt.NDArray[np.bool_] = spread > _ROUNDING * np.abs(few).max(0)
+    return (mask | is_whole) & (few.max(0) > few.min(0))
 
 
 def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:

@@ -79,10 +79,12 @@ def inputs_of(where: str, columns: Mapping[str, Column]) -> tuple[Tensor, dict[s
     arrays = {name: _numbers(where, name, column) for name, column in columns.items()}
     if len(arrays) == 1:
         (only,) = arrays.values()
-        return as_rows(only[:, None] if only.ndim == 1 else only, len(only))[0], {}
+        if only.ndim > 1:
+            return as_rows(only, len(only))[0], {}
+        return as_rows(only[:, None], len(only), list(columns))[0], {}
     if all(array.ndim == 1 for array in arrays.values()):
         features = np.stack([array.astype(np.float64) for array in arrays.values()], 1)
-        return as_rows(features, len(features))[0], {}
+        return as_rows(features, len(features), list(columns))[0], {}
     x, fields = as_rows(arrays, len(next(iter(arrays.values()))))
     return x, about_fields(fields)
 

@@ -16,7 +16,7 @@ from fedblocks.core.losses import IGNORE
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import as_inputs
+from fedblocks.data.arrays import as_inputs, as_rows
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
@@ -136,7 +136,7 @@ def csv_table(
         places = [(name, at[name]) for name in targets]
         y, count, classes = number_targets(places, lines, path), len(targets), targets
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
-    inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
+    inputs, _ = as_rows(x.reshape(len(lines), -1), len(lines), chosen)
     return DataPool(inputs, y, count, users=users, about=about, task=task)
 
 
