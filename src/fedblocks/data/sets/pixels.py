@@ -98,12 +98,15 @@ def square(raw: bytes, shape: tuple[int, ...], name: str, begin: int = 0) -> Byt
 
 
 def picture(raw: bytes, name: str) -> Pixels:
-    """An image file as [height, width, 3]."""
+    """An image file as [height, width, 3], upright: cameras store how they were held beside it."""
     image = pillow()
+    from PIL.ImageOps import exif_transpose
+
     try:
         with image.open(io.BytesIO(raw)) as opened:
             if (pixels := opened.width * opened.height) > max(LARGE, MOST_RATIO * len(raw)):
                 raise ValueError(f"{len(raw)} bytes would become {pixels} pixels")
+            exif_transpose(opened, in_place=True)  # a copy would not know its format
             return pixels_of(opened, name)
     except DataError:
         raise

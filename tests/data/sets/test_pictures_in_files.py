@@ -1,4 +1,6 @@
-"""Images of more than 8 bits are scaled by the range of their numbers; without one, refused."""
+"""Images in files: those of more than 8 bits are scaled by the range of their numbers, or refused
+where they have none, and photos stand upright.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +97,40 @@ def test_pictures_of_bytes_stay_bytes_with_their_colours_first() -> None:
     stacked = stack_pictures([picture(raw.getvalue(), "x")] * 3)
     assert stacked.dtype == np.uint8 and stacked.shape == (3, 3, 2, 4)
     assert stacked[0, :, 0, 0].tolist() == [255, 51, 0]
+
+
+UPRIGHT = {  # by EXIF's number: the rows and columns that are stored, as a viewer shows them
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: stored[::-1, ::-1],
+    4: np.flipud,
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: stored[::-1, ::-1].swapaxes(0, 1),
+    8: lambda stored: np.rot90(stored, 1),
+}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_photos_are_turned_as_their_cameras_say(
+    orientation: int, kind: type, tmp_path: Path
+) -> None:
+    stored = np.arange(6).reshape(2, 3).astype(kind)
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    path = tmp_path / "a" / "0.png"
+    path.parent.mkdir()
+    Image.fromarray(stored).save(path, exif=exif)
+    x = image_folder(str(tmp_path)).x[0, 0] * np.iinfo(kind).max
+    np.testing.assert_allclose(x.numpy(), UPRIGHT[orientation](stored), atol=1e-4)
+
+
+def test_photos_that_lie_on_their_side_have_the_size_that_a_viewer_shows(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    Image.new("RGB", (6, 4)).save(tmp_path / "a" / "0.jpg", exif=exif)
+    Image.new("RGB", (4, 6)).save(tmp_path / "b" / "0.jpg")
+    assert image_folder(str(tmp_path)).x.shape == (2, 3, 6, 4)
