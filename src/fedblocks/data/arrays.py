@@ -20,7 +20,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import as_array, refuse_mixed_rows, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
 from fedblocks.data.partition import as_labels
-from fedblocks.data.spellings import number_words, says_nothing
+from fedblocks.data.spellings import number_words, refuse_nul, says_nothing
 
 Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
@@ -173,6 +173,10 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     array = as_array([] if isinstance(y, Tensor) else y, "y")
     if not (task.of_classes and _is_words(y, array)):
         return y, []
+    # of a list, the words before numpy had them
+    refuse_nul(
+        np.array(y, dtype=object).flat if isinstance(y, list | tuple) else array.flat, "the label"
+    )
     words = array.astype(str)
     for word in np.unique(words).tolist():
         if says_nothing(word):

@@ -33,6 +33,7 @@ def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[st
     and the words. Blanks around a field are no part of it.
     """
     fields = [field.strip() for field in fields]
+    refuse_nul(fields, "the label")
     refuse_two_spellings(fields, "label")
     texts, places = np.unique(np.array(fields), return_inverse=True)
     numbers = _whole_numbers(texts.tolist())
@@ -49,6 +50,18 @@ def number_words(labels: npt.NDArray[np.str_]) -> tuple[npt.NDArray[np.int64], l
     numbers = np.full(labels.shape, IGNORE, np.int64)
     numbers[known] = places
     return numbers, words.tolist()
+
+
+def refuse_nul(texts: Iterable[Any], what: str) -> None:
+    """Refuse words with NUL characters: numpy drops those at the end, so that two become one."""
+    odd = next((text for text in texts if isinstance(text, str) and "\0" in text), None)
+    if odd is not None:
+        raise DataError(f"{what} {odd[:40]!r} has a NUL character", "write it without NULs")
+
+
+def words_in(array: npt.NDArray[Any]) -> Iterable[Any]:
+    """What of an array may be words."""
+    return array.flat if array.dtype.kind in "OU" else ()
 
 
 def says_nothing(label: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,13 +82,13 @@ def _stack_field(values: Sequence[Any], name: str) -> Tensor:
 
 
 def _stack_targets(targets: Sequence[Any]) -> Inputs:
-    return np.array(targets) if isinstance(targets[0], str) else _stack(targets)
+    return list(targets) if isinstance(targets[0], str) else _stack(targets)
 
 
 def _stack_users(users: Sequence[Any]) -> Any:
     if users[0] is None:
         return None
-    return np.array([one.item() if isinstance(one, Tensor) else one for one in users])
+    return [one.item() if isinstance(one, Tensor) else one for one in users]
 
 
 def _stack(values: Sequence[Any]) -> Tensor:

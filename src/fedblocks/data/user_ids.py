@@ -11,6 +11,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError, a_kind
 from fedblocks.data.array_kinds import as_numpy
 from fedblocks.data.masked import refuse_masked
+from fedblocks.data.spellings import refuse_nul, words_in
 
 
 def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -19,6 +20,7 @@ def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
     refuse_masked(users, "users")
     _refuse_mixture(users, fix)
     ids = as_numpy(users) if isinstance(users, Tensor) else np.asarray(users)
+    refuse_nul(users if isinstance(users, list | tuple) else words_in(ids), "the user id")
     if not ids.size:
         raise DataError("there are no rows", "give at least one row, and a user id for each")
     if ids.ndim != 1:

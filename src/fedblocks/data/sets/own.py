@@ -20,7 +20,14 @@ from fedblocks.data.arrays import as_inputs, as_rows
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
-from fedblocks.data.spellings import Ids, as_number, number_labels, says_nothing, user_fields
+from fedblocks.data.spellings import (
+    Ids,
+    as_number,
+    number_labels,
+    refuse_nul,
+    says_nothing,
+    user_fields,
+)
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -181,6 +188,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
     for row, line in enumerate(lines, 2):
+        refuse_nul(line, f"line {row} of {path}: the field")
         if len(line) != len(names):
             counts = f"{count_of(len(line), 'field')}, and there are {len(names)} column names"
             raise DataError(
