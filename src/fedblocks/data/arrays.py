@@ -19,7 +19,7 @@ from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.array_kinds import as_array, refuse_mixed_rows, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
-from fedblocks.data.partition import as_labels
+from fedblocks.data.partition import as_labels, refuse_large_labels
 from fedblocks.data.spellings import number_words, refuse_nul, says_nothing
 
 Inputs = npt.ArrayLike | Tensor
@@ -160,8 +160,9 @@ def _has_differences(few: npt.NDArray[Any], spread: npt.NDArray[Any]) -> npt.NDA
     themselves, but for whole numbers, such as times in nanoseconds.
     """
     is_whole = ((few == np.trunc(few)) & (np.abs(few) < _ABOVE_INT64)).all(0)
-    mask: npt.NDArray[np.bool_] = spread > _ROUNDING * np.abs(few).max(0)
-    return (mask | is_whole) & (few.max(0) > few.min(0))
+    means_something = is_whole | (spread > _ROUNDING * np.abs(few).max(0))
+    mask: npt.NDArray[np.bool_] = means_something & (few.max(0) > few.min(0))
+    return mask
 
 
 def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
@@ -219,7 +220,9 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     """
     refuse_masked(y, "y")
     if task.of_classes:
-        return from_numpy(as_labels(y), "y")
+        labels = as_labels(y)
+        refuse_large_labels(labels)
+        return from_numpy(labels, "y")
     array = y if isinstance(y, Tensor) else np.asarray(y)
     if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
         word = str(array.flat[0])[:40] if array.size else ""

@@ -97,6 +97,7 @@ def _numbers(where: str, name: str, column: Column) -> Column:
     if first is None or len(column) != sum(value is not None for value in column):
         row = next(row for row, value in enumerate(column) if value is None)
         raise DataError(f'row {row} of "{name}" in {where} has no value', "fill it or remove it")
+    _refuse_bytes(where, name, first)
     if isinstance(first, str):
         fix = "turn words into numbers (a tokenizer), or name the columns of inputs with `columns`"
         raise DataError(f'the column "{name}" of {where} holds words', fix)
@@ -105,6 +106,13 @@ def _numbers(where: str, name: str, column: Column) -> Column:
         raise DataError(f'the rows of "{name}" in {where} are of unlike length', fix)
     array = np.stack([np.asarray(value) for value in column])
     return array if array.dtype.kind in "fiub" else _as_floats(where, name, array)
+
+
+def _refuse_bytes(where: str, name: str, value: Any) -> None:
+    """Refuse bytes, of which numpy would make numbers where they are digits."""
+    if isinstance(value, bytes):
+        fix = "decode them to words, or turn them into numbers or lists of numbers"
+        raise DataError(f'the column "{name}" of {where} holds bytes, such as {value[:40]!r}', fix)
 
 
 def _as_floats(where: str, name: str, column: Column) -> Column:
@@ -146,5 +154,7 @@ def _known(where: str, name: str, column: Column) -> Column:
         raise DataError(f'the label "{name}" of {where} holds words', fix)
     if column.dtype != object:
         return column.astype(np.float64)
+    for value in column:
+        _refuse_bytes(where, name, value)
     known = np.array([np.nan if value is None else value for value in column], dtype=object)
     return _as_floats(where, name, known)
