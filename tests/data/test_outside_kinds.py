@@ -106,7 +106,7 @@ def test_what_is_no_data_set_is_refused(data: Fake) -> None:
 def test_pictures_are_channels_of_bytes_and_arrays_stay_as_they_are(data: Fake) -> None:
     red = np.zeros((2, 4, 3), np.uint8)  # [height, width, channels]
     red[..., 0] = 255
-    picture = SimpleNamespace(convert={"RGB": red}.__getitem__)
+    picture = SimpleNamespace(mode="RGB", convert={"RGB": red}.__getitem__)
     data.columns |= {"picture": [picture] * 3, "grid": np.ones((3, 2, 2))}
     data.features |= {"picture": Image(), "grid": Array2D()}
     found = hugging_face.read_data_set(data, ["picture", "grid"])
@@ -141,12 +141,12 @@ def test_items_that_are_dictionaries_say_their_label_and_whose_they_are() -> Non
     stacked = stack_dataset(ITEMS, "label", "user")
     assert isinstance(stacked.x, dict) and stacked.x["a"].tolist() == [[1.0], [3.0]]
     assert stacked.x["b"].tolist() == [2, 4] and stacked.y.tolist() == [1, 0]  # type: ignore[union-attr]
-    assert stacked.users.tolist() == ["u", "v"]
+    assert list(stacked.users) == ["u", "v"]
     single = stack_dataset([{"label": "x", 7: 1.0}, {"label": "y", 7: 2.0}], "label", "user")
     assert single.x.tolist() == [1.0, 2.0] and single.users is None  # type: ignore[union-attr]
     assert single.y.tolist() == ["x", "y"]  # type: ignore[union-attr]
     numbered = [{"label": 1, "who": torch.tensor(4), "a": 1.0}]
-    assert stack_dataset(numbered, "label", "who").users.tolist() == [4]
+    assert stack_dataset(numbered, "label", "who").users == [4]
     made = fb.Federation.from_torch(ITEMS, split=(1.0, 0.0, 0.0))
     assert made.clients == 2 and made.fields is not None
 

@@ -52,7 +52,8 @@ def test_numbers_of_many_digits_that_differ_are_two() -> None:
 def test_among_words_a_number_is_a_word() -> None:
     labels, words = number_labels(["1e2", "100", "af"])
     assert words == ["100", "1e2", "af"] and labels.tolist() == [1, 0, 2]
-    assert number_labels(["0.0", "1.0"])[1] == ["0.0", "1.0"]  # all written in one way
+    labels, words = number_labels(["0.0", "10.0", "9.0"])  # all written in one way
+    assert words == [] and labels.tolist() == [0, 10, 9]
 
 
 def test_blanks_around_labels_and_users_are_no_part_of_them(tmp_path: Path) -> None:

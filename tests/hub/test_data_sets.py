@@ -115,6 +115,21 @@ def test_images_of_a_data_set_are_scaled() -> None:
     assert data.x[0, :, 0, 0].tolist() == pytest.approx([1.0, 0.2, 0.0])
 
 
+def test_images_of_16_bits_are_scaled_and_those_of_no_known_range_are_refused() -> None:
+    import datasets
+    from PIL import Image
+
+    def federation(kind: str) -> fb.Federation:
+        pictures = [Image.fromarray(np.full((2, 2), 13107, kind)) for _ in range(4)]
+        rows = {"image": pictures, "label": ["cat", "dog"] * 2, "user": ["a", "a", "b", "b"]}
+        data = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+        return fb.Federation.from_hf(data, split=ALL)
+
+    assert federation("uint16").x.unique().tolist() == [pytest.approx(0.2)]
+    with pytest.raises(fb.DataError, match='row 0 of "image" in the data set are fractions'):
+        federation("float32")
+
+
 def test_texts_that_are_not_padded_and_words_as_inputs_are_refused_with_what_to_do() -> None:
     import datasets
 

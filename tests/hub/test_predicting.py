@@ -121,6 +121,32 @@ def test_a_folder_of_images_is_predicted(tmp_path: Path) -> None:
     assert set(predicted.class_labels()) <= {"cat", "dog"}
 
 
+def test_a_folder_of_images_of_16_bits_is_predicted_as_it_was_trained_on(tmp_path: Path) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for user in ("ann", "bob"):
+        for kind in ("cat", "dog"):
+            (tmp_path / "images" / user / kind).mkdir(parents=True)
+            for k in range(3):
+                pixels = rng.integers(0, 65536, (4, 4)).astype("uint16")
+                Image.fromarray(pixels).save(tmp_path / "images" / user / kind / f"{k}.png")
+    data = fb.Federation.from_folder(tmp_path / "images")
+    assert 0 <= data.x.min() < 0.1 and 0.9 < data.x.max() < 1  # not cut off at 255
+    check(data, tmp_path / "images", tmp_path, 48)
+
+
+def test_a_folder_of_images_is_refused_by_a_model_of_another_scale(tmp_path: Path) -> None:
+    from PIL import Image
+
+    x = np.random.default_rng(0).integers(0, 256, (24, 3, 4, 4)).astype("float32")
+    data = fb.Federation.from_users(x, np.arange(24) % 2, np.arange(24) // 12)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "images" / "0.png")
+    with pytest.raises(fb.DataError, match="become 0 to 1, and inputs of training were not"):
+        check(data, tmp_path / "images", tmp_path, 48)
+
+
 def test_a_saved_data_set_is_predicted_with_names_of_classes(tmp_path: Path) -> None:
     data_set().save_to_disk(tmp_path / "texts")
     data = fb.Federation.from_hf(tmp_path / "texts", "mood", "writer")

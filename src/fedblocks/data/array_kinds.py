@@ -1,7 +1,10 @@
-"""Arrays and tensors that no federation takes: sparse ones, and rows of unequal length."""
+"""Arrays and tensors that no federation takes: sparse ones, rows of unequal length, and bytes
+beside other numbers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -63,6 +66,42 @@ def refuse_wide(array: npt.NDArray[Any], name: str) -> None:
         row = int(np.argwhere(array > LARGEST)[0][0])
         message = f"row {row} of {name} has {int(array.max())}, too large for int64"
         raise DataError(message, "number tokens and categories from 0")
+
+
+def refuse_bytes_beside_others(arrays: Iterable[tuple[str, Any]]) -> None:
+    """Refuse named arrays of which some hold bytes: only these would be divided by 255. Those
+    without rows have no numbers.
+    """
+    named = [(kind_of(values), name) for name, values in arrays if _size(values)]
+    of_bytes = next((name for kind, name in named if kind == "uint8"), None)
+    other = next((one for one in named if one[0] != "uint8"), None)
+    if of_bytes is None or other is None:
+        return
+    message = (
+        f"{of_bytes} holds bytes (uint8), which are divided by 255, and {other[1]} holds "
+        f"{other[0]}, which stays as it is"
+    )
+    fix = 'bring all to one type and one scale: bytes, or x.astype("float32")'
+    raise DataError(message, fix)
+
+
+def refuse_mixed_rows(values: Any, name: str) -> None:
+    """Refuse a list of rows of which some hold bytes: numpy and torch would make them one type."""
+    rows = values if isinstance(values, list | tuple) else ()
+    if any(hasattr(row, "dtype") for row in rows):
+        refuse_bytes_beside_others((f"row {at} of {name}", row) for at, row in enumerate(rows))
+
+
+def kind_of(values: Any) -> str:
+    """The type of an array's numbers, or of the first one in a list: uint8, float32, int, ..."""
+    while isinstance(values, list | tuple) and values:
+        values = values[0]
+    return str(getattr(values, "dtype", type(values).__name__)).removeprefix("torch.")
+
+
+def _size(values: Any) -> int:
+    """How many rows an array has; of one number, 1."""
+    return len(values) if np.ndim(values) else 1
 
 
 def _is_sequence(value: Any) -> bool:

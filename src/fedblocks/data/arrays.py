@@ -5,7 +5,7 @@ federation holds.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,30 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.array_kinds import as_array, refuse_sparse, refuse_wide
+from fedblocks.data.array_kinds import as_array, refuse_mixed_rows, refuse_sparse, refuse_wide
 from fedblocks.data.masked import refuse_masked
-from fedblocks.data.partition import as_labels
-from fedblocks.data.spellings import refuse_two_spellings
+from fedblocks.data.partition import as_labels, refuse_large_labels
+from fedblocks.data.spellings import number_words, refuse_nul, says_nothing
 
 Inputs = npt.ArrayLike | Tensor
 # several fields: name -> [rows, ...], or a tuple of such
 FieldInputs = Mapping[str, Inputs] | tuple[Inputs, ...]
 FIELDS = "fields"  # where a federation's `about` has them
+PICTURES = 3  # from so many dimensions on, bytes of a field are scaled
 _LOOKED_AT = 1_000_000  # numbers of the inputs that are looked at for digits
 _MOST_LOST = 0.01  # of a column's standard deviation, that rounding may move a number
-_ROUNDING = 1e-14
+_ROUNDING = 1e-14  # of a column's size, that differences of one number's last digits may have
+_ABOVE_INT64 = 2.0**63
 
 
 def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers
     int64 (tokens).
     """
-    refuse_masked(x, name)
-    refuse_sparse(x, name)
-    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(as_array(x, name), name)
+    array = _one_array(x, name)
+    tensor = array.detach().cpu() if isinstance(array, Tensor) else from_numpy(array, name)
     if tensor.dtype == torch.uint64:
         refuse_wide(tensor.numpy(), name)
     if tensor.dtype == torch.uint8:
@@ -46,15 +48,26 @@ def as_inputs(x: Inputs, name: str = "x") -> Tensor:
     return tensor.to(torch.int64)
 
 
-def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
+def _one_array(x: Inputs, name: str) -> npt.NDArray[Any] | Tensor:
+    """Rows as an array or a tensor, of one type."""
+    refuse_masked(x, name)
+    refuse_sparse(x, name)
+    refuse_mixed_rows(x, name)
+    return x if isinstance(x, Tensor) else as_array(x, name)
+
+
+def as_rows(
+    x: Inputs | FieldInputs, rows: int, columns: Sequence[str] = ()
+) -> tuple[Tensor, Fields | None]:
     """Inputs as one tensor, and the fields of an example where it has several: they are side by
-    side in a row of numbers.
+    side in a row of numbers. `columns` are the names of features, where they have some.
     """
     refuse_sparse(x, "x")
     check_no_list(x, rows)
     if not has_fields(x, rows):
-        warn_of_lost_digits(x)
-        return as_inputs(x), None  # type: ignore[arg-type]
+        array = _one_array(x, "x")  # type: ignore[arg-type]
+        warn_of_lost_digits(array, [f'"{name}"' for name in columns])
+        return as_inputs(array), None
     if isinstance(x, Mapping):
         inputs: Any = {str(name): _as_field(values, str(name)) for name, values in x.items()}
     else:
@@ -95,7 +108,10 @@ def _as_field(values: Inputs, name: str) -> Tensor:
     refuse_masked(values, name)
     refuse_sparse(values, name)
     array = values if isinstance(values, Tensor) else as_array(values, name)
-    if str(array.dtype).endswith("uint8") and array.ndim < 3:
+    if array.ndim >= PICTURES:
+        refuse_mixed_rows(values, name)
+    warn_of_lost_digits(array, name=name)
+    if str(array.dtype).endswith("uint8") and array.ndim < PICTURES:
         return as_inputs(array, name).mul(255).round().long()
     return as_inputs(array, name)
 
@@ -112,7 +128,7 @@ def _as_float32(tensor: Tensor) -> Tensor:
     return narrow
 
 
-def warn_of_lost_digits(x: Any) -> None:
+def warn_of_lost_digits(x: Any, columns: Sequence[str] = (), name: str = "x") -> None:
     """Say which column of float64 inputs has differences that float32 cannot hold, such as times
     in seconds since 1970; some rows are looked at.
     """
@@ -124,19 +140,29 @@ def warn_of_lost_digits(x: Any) -> None:
     few = np.asarray(values[: max(2, _LOOKED_AT * len(values) // values.size)])
     few = few.reshape(len(few), -1)
     error = np.abs(few - few.astype(np.float32)).max(0)
-    spread, size = few.std(0), np.abs(few).max(0)
-    # differences of the last digits of float64 are rounding themselves
-    lost = (error > _MOST_LOST * spread) & (spread > _ROUNDING * size)
+    spread = few.std(0)
+    lost = (error > _MOST_LOST * spread) & _has_differences(few, spread)
     if lost.any():
         column = int(lost.argmax())
         is_far = abs(float(few[:, column].mean())) > spread[column]
         advice = "subtract the mean before" if is_far else "scale the column before"
+        called = columns[column] if columns else f"{column} of {name}"
         warnings.warn(
-            f"column {column} of x has values around {few[0, column]:.10g} with a standard "
+            f"column {called} has values around {few[0, column]:.10g} with a standard "
             f"deviation of {spread[column]:.3g}, which float32 rounds by up to "
             f"{error[column]:.3g}: {advice}",
             stacklevel=2,
         )
+
+
+def _has_differences(few: npt.NDArray[Any], spread: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Columns whose differences mean something: those of the last digits of float64 are rounding
+    themselves, but for whole numbers, such as times in nanoseconds.
+    """
+    is_whole = ((few == np.trunc(few)) & (np.abs(few) < _ABOVE_INT64)).all(0)
+    means_something = is_whole | (spread > _ROUNDING * np.abs(few).max(0))
+    mask: npt.NDArray[np.bool_] = means_something & (few.max(0) > few.min(0))
+    return mask
 
 
 def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
@@ -148,9 +174,17 @@ def name_targets(y: Inputs, task: Task) -> tuple[Inputs, list[str]]:
     array = as_array([] if isinstance(y, Tensor) else y, "y")
     if not (task.of_classes and _is_words(y, array)):
         return y, []
-    words, places = np.unique(array.astype(str), return_inverse=True)
-    refuse_two_spellings(words.tolist(), "label")
-    return places.reshape(array.shape), words.tolist()
+    # of a list, the words before numpy had them
+    refuse_nul(
+        np.array(y, dtype=object).flat if isinstance(y, list | tuple) else array.flat, "the label"
+    )
+    words = array.astype(str)
+    for word in np.unique(words).tolist():
+        if says_nothing(word):
+            row = int(np.argwhere(words == word)[0][0])
+            fix = f'fill it, or remove the row; "{IGNORE}" is a class that is not known'
+            raise DataError(f'there is no label in row {row}, but "{word}"', fix)
+    return number_words(words)
 
 
 def _is_words(y: Any, array: npt.NDArray[Any]) -> bool:
@@ -186,7 +220,9 @@ def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
     """
     refuse_masked(y, "y")
     if task.of_classes:
-        return from_numpy(as_labels(y), "y")
+        labels = as_labels(y)
+        refuse_large_labels(labels)
+        return from_numpy(labels, "y")
     array = y if isinstance(y, Tensor) else np.asarray(y)
     if isinstance(array, np.ndarray) and array.dtype.kind not in "fiub":
         word = str(array.flat[0])[:40] if array.size else ""

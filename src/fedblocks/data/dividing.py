@@ -18,6 +18,7 @@ from fedblocks.data.arrays import (
     as_rows,
     as_targets,
     name_targets,
+    warn_of_lost_digits,
 )
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
@@ -74,6 +75,8 @@ def divide(
     numbered, words = name_targets(pool[1], task)
     targets = as_targets(numbered, task)
     streamed = is_in_file(pool[0])
+    if streamed:
+        warn_of_lost_digits(pool[0])
     inputs, fields = (share_file(pool[0]), None) if streamed else as_rows(pool[0], len(targets))
     same_length(x=len(inputs), y=len(targets))
     division = partition_of(partition, targets)

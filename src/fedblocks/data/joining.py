@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -13,13 +13,17 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.array_kinds import refuse_bytes_beside_others
 from fedblocks.data.arrays import (
+    PICTURES,
     FieldInputs,
     Inputs,
     about_fields,
     as_rows,
     as_targets,
+    has_fields,
     name_targets,
 )
 from fedblocks.data.partition import Partition
@@ -54,6 +58,7 @@ def join(
 ) -> tuple[Tensor, Tensor, list[int], Fields | None]:
     """One pool out of many, where each begins, and the fields of an example that has several."""
     y = [as_targets(pair[1], task) for pair in pairs]
+    refuse_two_scales([pair[0] for pair in pairs], owners, [len(targets) for targets in y])
     both = [as_rows(pair[0], len(targets)) for pair, targets in zip(pairs, y, strict=True)]
     x, fields = [inputs for inputs, _ in both], both[0][1]
     for owner, inputs, targets in zip(owners, x, y):
@@ -76,6 +81,26 @@ def join(
     return torch.cat(x), torch.cat(y), begins, fields
 
 
+def refuse_two_scales(
+    inputs: Sequence[Inputs | FieldInputs], owners: Sequence[str], rows: Sequence[int]
+) -> None:
+    """Refuse inputs, and fields of them, that are bytes in one place and other numbers in
+    another.
+    """
+    arrays: dict[str, list[tuple[str, Any]]] = {}  # those of each field
+    for x, owner, count in zip(inputs, owners, rows, strict=True):
+        if not has_fields(x, count):
+            arrays.setdefault("", []).append((owner, x))
+            continue
+        fields: Any = x.items() if isinstance(x, Mapping) else enumerate(x)  # type: ignore[arg-type]
+        for name, values in fields:
+            if np.ndim(values) >= PICTURES:  # other bytes are whole numbers, and not scaled
+                own = arrays.setdefault(f'field "{name}"', [])
+                own.append((f'{owner}, field "{name}",', values))
+    for named in arrays.values():
+        refuse_bytes_beside_others(named)
+
+
 def name_pairs(
     pairs: Sequence[Pair], owners: Sequence[str], task: Task = CLASSIFICATION
 ) -> tuple[list[Pair], list[str]]:
@@ -88,14 +113,16 @@ def name_pairs(
         return list(pairs), []
     number = {word: place for place, word in enumerate(words)}
     numbered: list[Pair] = []
-    for owner, (x, y), (places, own) in zip(owners, pairs, named, strict=True):
-        if not own and len(np.asarray(y)):
+    for owner, (x, _), (places, own) in zip(owners, pairs, named, strict=True):
+        unknown = np.asarray(places) == IGNORE
+        if not own and not unknown.all():
             raise DataError(
                 f"{owner}: labels are numbers, elsewhere words such as {words[0]!r}",
                 "give all clients words, or all of them whole numbers",
             )
-        renumbered = np.array([number[word] for word in own], np.int64)
-        numbered.append((x, renumbered[np.asarray(places)] if own else np.zeros(0, np.int64)))
+        renumbered = np.array([number[word] for word in own] or [IGNORE], np.int64)
+        at = np.where(unknown, 0, places).astype(np.int64)
+        numbered.append((x, np.where(unknown, IGNORE, renumbered[at])))
     return numbered, words
 
 

@@ -14,6 +14,7 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.data.array_kinds import as_numpy, refuse_wide
 from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
+from fedblocks.data.spellings import MOST_DIGITS
 from fedblocks.data.storage import content_hash, read_npz, told_as_damage, verify, write_npz
 from fedblocks.data.summary import IGNORE, labels_held
 
@@ -153,6 +154,17 @@ def as_labels(labels: Labels) -> Ints:
             fix = f"give {IGNORE} for a class that is not known; {fix}"
         raise DataError(f"labels are not whole numbers: one is {odd}", fix)
     return array.astype(np.int64, copy=False)
+
+
+def refuse_large_labels(labels: Ints) -> None:
+    """Refuse labels that are no numbers of classes, as tables do: there would be a class for each
+    number up to them.
+    """
+    if labels.size and labels.max() >= 10**MOST_DIGITS:
+        row = int(np.argwhere(labels == labels.max())[0][0])
+        message = f"the label {labels.max()} of row {row} is too large for the number of a class"
+        fix = "number the classes from 0: classes, y = np.unique(y, return_inverse=True)"
+        raise DataError(message, fix)
 
 
 def one_label_per_row(labels: Labels) -> Ints:

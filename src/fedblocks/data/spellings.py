@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.losses import IGNORE
 
+EMPTY = ("", "nan")  # in columns of words, where "none" may be one
 MOST_DIGITS = 6  # of the number of a class
 Ids = Literal["numbers", "words"]  # what user ids are that are all whole numbers
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # the usual spelling of a number of at most 63 bits
@@ -31,22 +33,40 @@ def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[st
     and the words. Blanks around a field are no part of it.
     """
     fields = [field.strip() for field in fields]
+    refuse_nul(fields, "the label")
     refuse_two_spellings(fields, "label")
-    if all(field.isdecimal() for field in fields):
-        longest = max(fields, key=lambda field: len(field.lstrip("0")))
-        if len(longest.lstrip("0")) > MOST_DIGITS:
-            raise DataError(
-                f'the label "{longest[:40]}" is too large for the number of a class',
-                "number the classes 0, 1, 2, ..., or write them as words",
-            )
-        return np.array([int(field) for field in fields], np.int64), []
-    if fraction := _first_fraction(fields):
-        raise DataError(
-            f'the label "{fraction}" is a number with a fraction, and no class',
-            'for numbers say Task("regression"); write classes as words or as 0, 1, 2, ...',
-        )
-    words, places = np.unique(np.array(fields), return_inverse=True)
-    return places.astype(np.int64), words.tolist()
+    texts, places = np.unique(np.array(fields), return_inverse=True)
+    numbers = _whole_numbers(texts.tolist())
+    if numbers is None:
+        return number_words(texts[places])
+    return np.array(numbers, np.int64)[places], []
+
+
+def number_words(labels: npt.NDArray[np.str_]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The place of each word in the order of the alphabet, and the words; IGNORE stays itself."""
+    known = labels != str(IGNORE)
+    words, places = np.unique(labels[known], return_inverse=True)
+    refuse_two_spellings(words.tolist(), "label")
+    numbers = np.full(labels.shape, IGNORE, np.int64)
+    numbers[known] = places
+    return numbers, words.tolist()
+
+
+def refuse_nul(texts: Iterable[Any], what: str) -> None:
+    """Refuse words with NUL characters: numpy drops those at the end, so that two become one."""
+    odd = next((text for text in texts if isinstance(text, str) and "\0" in text), None)
+    if odd is not None:
+        raise DataError(f"{what} {odd[:40]!r} has a NUL character", "write it without NULs")
+
+
+def words_in(array: npt.NDArray[Any]) -> Iterable[Any]:
+    """What of an array may be words."""
+    return array.flat if array.dtype.kind in "OU" else ()
+
+
+def says_nothing(label: str) -> bool:
+    """Whether a word stands for no label."""
+    return label.strip().lower() in EMPTY
 
 
 def user_fields(fields: Sequence[str], ids: Ids = "numbers") -> npt.NDArray[Any]:
@@ -75,10 +95,22 @@ def refuse_two_spellings(fields: Iterable[str], what: str) -> None:
             raise DataError(message, "write it in one way; write those that differ as words")
 
 
-def _first_fraction(fields: Sequence[str]) -> str | None:
-    """The first label that is no whole number, where all are numbers."""
+def _whole_numbers(texts: Sequence[str]) -> list[int] | None:
+    """The numbers of classes, or None where some are words."""
     try:
-        numbers = [as_number(field) for field in fields]
+        numbers = [as_number(text) for text in texts]
     except ValueError:
         return None
-    return next((text for text, value in zip(fields, numbers) if value % 1), None)
+    size, largest = max((abs(value), text) for value, text in zip(numbers, texts))
+    fraction = next((text for text, value in zip(texts, numbers) if value % 1), None)
+    if fraction is not None:
+        raise DataError(
+            f'the label "{fraction}" is a number with a fraction, and no class',
+            'for numbers say Task("regression"); write classes as words or as 0, 1, 2, ...',
+        )
+    if size >= 10**MOST_DIGITS:
+        raise DataError(
+            f'the label "{largest[:40]}" is too large for the number of a class',
+            "number the classes 0, 1, 2, ..., or write them as words",
+        )
+    return [int(value) for value in numbers]

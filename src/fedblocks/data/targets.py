@@ -94,11 +94,28 @@ def remarks_on_targets(federation: Federation) -> list[str]:
     """
     y, of_classes = federation.y, federation.task.of_classes
     if of_classes and y.dim() > 1:
-        return []
+        return _read_as_steps(federation)
     missing = int((y == IGNORE).sum() if of_classes else y.isnan().sum())
     verb, mark = "is" if missing == 1 else "are", IGNORE if of_classes else "NaN"
     text = f"{count_of(missing, 'target')} {verb} missing ({mark}) and {verb} not scored"
     return [text] if missing else []
+
+
+def _read_as_steps(federation: Federation) -> list[str]:
+    """What to know of labels [rows, steps] that may be meant as one label for each row."""
+    y = federation.y
+    if federation.task.facts.steps:
+        return []
+    is_column, one_hot = y.shape[1] == 1, is_one_hot(federation)
+    if not is_column and not one_hot:
+        return []
+    how = ", each row zeros and a single 1," if one_hot else ""
+    size = count_of(y.shape[1], "step")
+    fix = "y[:, 0]" if is_column else "y.argmax(1)"
+    return [
+        f"labels of shape {list(y.shape)}{how} are read as a label for each of {size}: "
+        f"give {fix} if a row has one class"
+    ]
 
 
 def refuse_partly_known(federation: Federation) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, nearest
-from fedblocks.data.arrays import FieldInputs, Inputs
+from fedblocks.data.array_kinds import refuse_bytes_beside_others
+from fedblocks.data.arrays import PICTURES, FieldInputs, Inputs
 
 
 class MapDataset(Protocol):
@@ -66,20 +66,29 @@ def _stack_inputs(inputs: Sequence[Any]) -> Tensor | FieldInputs:
         if words is not None:
             fix = "turn them into numbers; user= and label= name the fields of users and labels"
             raise DataError(f'the field "{words}" of the data set holds words', fix)
-        return {str(name): _stack([one[name] for one in inputs]) for name in first}
+        return {str(name): _stack_field([one[name] for one in inputs], name) for name in first}
     if isinstance(first, tuple):
-        return tuple(_stack(values) for values in zip(*inputs, strict=True))
+        fields = enumerate(zip(*inputs, strict=True))
+        return tuple(_stack_field(values, f"input {place}") for place, values in fields)
+    refuse_bytes_beside_others((f"item {at}", values) for at, values in enumerate(inputs))
     return _stack(inputs)
 
 
+def _stack_field(values: Sequence[Any], name: str) -> Tensor:
+    stacked = _stack(values)
+    if stacked.dim() >= PICTURES:
+        refuse_bytes_beside_others((f"{name} of item {at}", one) for at, one in enumerate(values))
+    return stacked
+
+
 def _stack_targets(targets: Sequence[Any]) -> Inputs:
-    return np.array(targets) if isinstance(targets[0], str) else _stack(targets)
+    return list(targets) if isinstance(targets[0], str) else _stack(targets)
 
 
 def _stack_users(users: Sequence[Any]) -> Any:
     if users[0] is None:
         return None
-    return np.array([one.item() if isinstance(one, Tensor) else one for one in users])
+    return [one.item() if isinstance(one, Tensor) else one for one in users]
 
 
 def _stack(values: Sequence[Any]) -> Tensor:

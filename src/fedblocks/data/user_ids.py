@@ -11,6 +11,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError, a_kind
 from fedblocks.data.array_kinds import as_numpy
 from fedblocks.data.masked import refuse_masked
+from fedblocks.data.spellings import refuse_nul, words_in
 
 
 def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -19,10 +20,14 @@ def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
     refuse_masked(users, "users")
     _refuse_mixture(users, fix)
     ids = as_numpy(users) if isinstance(users, Tensor) else np.asarray(users)
+    refuse_nul(users if isinstance(users, list | tuple) else words_in(ids), "the user id")
     if not ids.size:
         raise DataError("there are no rows", "give at least one row, and a user id for each")
     if ids.ndim != 1:
         raise DataError(f"users have shape {list(ids.shape)}, not one id for each row", fix)
+    if ids.dtype.kind == "S" or (ids.dtype == object and all(isinstance(u, bytes) for u in ids)):
+        fix = 'give words: np.char.decode(users, "utf-8"), or [user.decode() for user in users]'
+        raise DataError(f"user ids are bytes, such as {bytes(ids[0])!r}", fix)
     missing = np.flatnonzero(_is_missing(ids))
     if len(missing):
         message = f"the user id of row {missing[0]} is {ids[missing[0]]}"
@@ -40,7 +45,8 @@ def _refuse_mixture(users: npt.ArrayLike, fix: str) -> None:
     """Refuse a list of numbers and words, of which numpy would make words: 1 and "1" become one."""
     if not isinstance(users, list | tuple) or not any(isinstance(one, str) for one in users):
         return
-    odd = next((one for one in users if isinstance(one, bool | int | float | np.number)), None)
+    kinds = (bool, int, float, np.number, bytes)
+    odd = next((one for one in users if isinstance(one, kinds)), None)
     if odd is not None:
         raise DataError(f"users are of mixed types: {odd!r} is {a_kind(odd)}", fix)
 

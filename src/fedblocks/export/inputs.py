@@ -20,6 +20,7 @@ from fedblocks.data.sets.columns import Column, check_columns, inputs_of
 from fedblocks.data.sets.hugging_face import load_saved, read_data_set
 from fedblocks.data.sets.own import ENDINGS, check_header, image
 from fedblocks.data.sets.parquet import column_names, read_parquet
+from fedblocks.data.sets.pixels import stack_pictures
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
 from fedblocks.export.conversion import InputForm, is_bytes, refuse_bytes
@@ -101,10 +102,15 @@ def _from_folder(path: Path, card: Card) -> Numbers:
         raise DataError(f"there are no images in {path}", "name a folder of images, or a file")
     *_, height, width = (0, 0, *card.input_shape)
     side = height if height == width else None
-    pictures = [image(file, side).transpose(2, 0, 1) for file in files]
+    pictures = [image(file, side) for file in files]
     if len({picture.shape for picture in pictures}) > 1:
         raise DataError(f"the images in {path} have unlike sizes", "bring them to one size")
-    return np.stack(pictures)
+    stacked = stack_pictures(pictures)
+    if not is_bytes(stacked) and not card.takes_bytes:
+        fix = "give arrays (.npz), scaled as the training data were"
+        message = f"the images in {path} become 0 to 1, and inputs of training were not 0 to 1"
+        raise DataError(message, fix)
+    return stacked
 
 
 def _from_npz(path: Path, card: Card) -> Numbers:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
-from fedblocks.data.spellings import number_labels
+from fedblocks.data.spellings import number_labels, says_nothing
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 from fedblocks.data.user_ids import user_ids
 
@@ -78,10 +79,12 @@ def inputs_of(where: str, columns: Mapping[str, Column]) -> tuple[Tensor, dict[s
     arrays = {name: _numbers(where, name, column) for name, column in columns.items()}
     if len(arrays) == 1:
         (only,) = arrays.values()
-        return as_rows(only[:, None] if only.ndim == 1 else only, len(only))[0], {}
+        if only.ndim > 1:
+            return as_rows(only, len(only))[0], {}
+        return as_rows(only[:, None], len(only), list(columns))[0], {}
     if all(array.ndim == 1 for array in arrays.values()):
         features = np.stack([array.astype(np.float64) for array in arrays.values()], 1)
-        return as_rows(features, len(features))[0], {}
+        return as_rows(features, len(features), list(columns))[0], {}
     x, fields = as_rows(arrays, len(next(iter(arrays.values()))))
     return x, about_fields(fields)
 
@@ -94,6 +97,7 @@ def _numbers(where: str, name: str, column: Column) -> Column:
     if first is None or len(column) != sum(value is not None for value in column):
         row = next(row for row, value in enumerate(column) if value is None)
         raise DataError(f'row {row} of "{name}" in {where} has no value', "fill it or remove it")
+    _refuse_bytes(where, name, first)
     if isinstance(first, str):
         fix = "turn words into numbers (a tokenizer), or name the columns of inputs with `columns`"
         raise DataError(f'the column "{name}" of {where} holds words', fix)
@@ -102,6 +106,13 @@ def _numbers(where: str, name: str, column: Column) -> Column:
         raise DataError(f'the rows of "{name}" in {where} are of unlike length', fix)
     array = np.stack([np.asarray(value) for value in column])
     return array if array.dtype.kind in "fiub" else _as_floats(where, name, array)
+
+
+def _refuse_bytes(where: str, name: str, value: Any) -> None:
+    """Refuse bytes, of which numpy would make numbers where they are digits."""
+    if isinstance(value, bytes):
+        fix = "decode them to words, or turn them into numbers or lists of numbers"
+        raise DataError(f'the column "{name}" of {where} holds bytes, such as {value[:40]!r}', fix)
 
 
 def _as_floats(where: str, name: str, column: Column) -> Column:
@@ -125,10 +136,12 @@ def _targets(
         return as_targets(flat, task), names
     ((label, column),) = columns.items()
     if column.dtype == object and isinstance(column[0], str):
-        missing = next((row for row, value in enumerate(column) if not value), None)
+        empty = (row for row, value in enumerate(column) if says_nothing(str(value or "")))
+        missing = next(empty, None)
         if missing is not None:
             message = f'there is no value in column "{label}", row {missing} of {where}'
-            raise DataError(message, "fill it, or remove the row")
+            fix = f"fill it, or remove the row; a class that is not known is {IGNORE}"
+            raise DataError(message, fix)
         labels, words = number_labels([str(value) for value in column])
         return torch.from_numpy(labels), words
     return as_targets(_numbers(where, label, column), task), list(class_names)
@@ -141,5 +154,7 @@ def _known(where: str, name: str, column: Column) -> Column:
         raise DataError(f'the label "{name}" of {where} holds words', fix)
     if column.dtype != object:
         return column.astype(np.float64)
+    for value in column:
+        _refuse_bytes(where, name, value)
     known = np.array([np.nan if value is None else value for value in column], dtype=object)
     return _as_floats(where, name, known)

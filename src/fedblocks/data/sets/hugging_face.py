@@ -18,6 +18,7 @@ from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
 from fedblocks.data.sets.parquet import as_column
+from fedblocks.data.sets.pixels import pixels_of, stack_pictures
 from fedblocks.data.target_columns import Label
 
 WORDS = ("string", "large_string")  # columns that are no inputs unless they are named
@@ -91,15 +92,12 @@ def read_data_set(data: Any, names: Iterable[str]) -> dict[str, Column]:
 def _column(data: Any, name: str) -> Column:
     kind = type(data.features[name]).__name__
     if kind == "Image":
-        return np.stack([_pixels(row[name]) for row in data.select_columns([name])])
+        rows = enumerate(data.select_columns([name]))
+        where = f'"{name}" in the data set'
+        return stack_pictures([pixels_of(row[name], f"row {at} of {where}") for at, row in rows])
     if kind in ("Array2D", "Array3D", "Array4D"):
         return np.asarray(data.select_columns([name]).with_format("numpy")[:][name])
     return as_column(data.select_columns([name]).with_format("arrow")[:].column(name))
-
-
-def _pixels(picture: Any) -> Column:
-    """An image as bytes: [3, height, width]."""
-    return np.ascontiguousarray(np.asarray(picture.convert("RGB")).transpose(2, 0, 1))
 
 
 def _is_words(data: Any, name: str) -> bool:

@@ -12,17 +12,25 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError, count_of, nearest
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.special_files import missing_file, refuse_special
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.arrays import as_inputs, as_rows
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
-from fedblocks.data.sets.pixels import Bytes, picture, pillow
-from fedblocks.data.spellings import Ids, as_number, number_labels, user_fields
+from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
+from fedblocks.data.spellings import (
+    Ids,
+    as_number,
+    number_labels,
+    refuse_nul,
+    says_nothing,
+    user_fields,
+)
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
-EMPTY = ("", "nan")  # in columns of words, where "none" may be one
 LARGEST = float(np.finfo(np.float32).max)
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
@@ -56,7 +64,7 @@ def image_folder(
         raise DataError(
             f"{other} has another size than {files[0]}", "set side, so that all images are resized"
         )
-    x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
+    x = as_inputs(stack_pictures(images))
     names = class_folders(Path(path), by_user == {True})
     y = torch.tensor([names.index(file.parent.name) for file in files])
     users = np.array([file.parent.parent.name for file in files]) if by_user == {True} else None
@@ -81,11 +89,11 @@ def class_folders(folder: Path, by_user: bool) -> list[str]:
     return sorted({sub.name for sub in folder.glob("*/*" if by_user else "*") if sub.is_dir()})
 
 
-def image(file: Path, side: int | None) -> Bytes:
+def image(file: Path, side: int | None) -> Pixels:
     """An image as [height, width, 3], resized if a side is given."""
     refuse_special(file)
     pixels = picture(file.read_bytes(), str(file))
-    return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
+    return pixels if side is None else resize_picture(pixels, side)
 
 
 @checked
@@ -121,12 +129,12 @@ def csv_table(
     )
     for column in (*(targets if task.of_classes else ()), *([user] if user in names else [])):
         empty = next(
-            (row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY),
-            None,
+            (row for row, line in enumerate(lines, 2) if says_nothing(line[at[column]])), None
         )
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
-            raise DataError(message, "fill it, or remove the line")
+            unknown = f"; a class that is not known is {IGNORE}" if column in targets else ""
+            raise DataError(message, f"fill it, or remove the line{unknown}")
     users = user_fields([line[at[user]] for line in lines], ids) if user in names else None
     if task.of_classes:
         labels, classes = number_labels([line[at[targets[0]]] for line in lines])
@@ -135,7 +143,7 @@ def csv_table(
         places = [(name, at[name]) for name in targets]
         y, count, classes = number_targets(places, lines, path), len(targets), targets
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
-    inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
+    inputs, _ = as_rows(x.reshape(len(lines), -1), len(lines), chosen)
     return DataPool(inputs, y, count, users=users, about=about, task=task)
 
 
@@ -180,6 +188,7 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
     for row, line in enumerate(lines, 2):
+        refuse_nul(line, f"line {row} of {path}: the field")
         if len(line) != len(names):
             counts = f"{count_of(len(line), 'field')}, and there are {len(names)} column names"
             raise DataError(

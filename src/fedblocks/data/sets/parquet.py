@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,8 @@ from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
 from fedblocks.data.sets.own import refuse_other_letters
 from fedblocks.data.target_columns import Label
+
+NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # types of pyarrow
 
 
 @checked
@@ -37,6 +40,7 @@ def parquet_table(
     refuse_other_letters(path, user, names)
     held = user if user in names else ""
     wanted = [*roles.targets(names), *([held] if held else []), *roles.others(names)]
+    refuse_unlike_files(path, wanted, roles.others(names))
     about = {"name": "parquet", "path": path}
     return pool_of_columns(path, read_parquet(path, wanted), roles, about)
 
@@ -62,12 +66,36 @@ def read_parquet(path: str, names: list[str]) -> dict[str, Column]:
     return columns
 
 
+def refuse_unlike_files(path: str, names: Sequence[str], inputs: Sequence[str]) -> None:
+    """Refuse columns that are of another kind in one file of a folder than in another: they would
+    be read as the first file has them, bytes unscaled and the user "01" as 1.
+    """
+    first: dict[str, tuple[str, str]] = {}  # by column: what it is, and in which file
+    for file in _open(path).get_fragments():
+        types = {field.name: str(field.type) for field in file.physical_schema}
+        for name in names:
+            if not (kind := _kind(types.get(name, ""), name in inputs)):
+                continue
+            known, where = first.setdefault(name, (kind, file.path))
+            if kind != known:
+                message = f'the column "{name}" is {known} in {where}, and {kind} in {file.path}'
+                raise DataError(message, "bring it to one type and one scale in all files")
+
+
+def _kind(type_name: str, is_input: bool) -> str:
+    """What a type of pyarrow is, where it would be read as another; empty: anything else."""
+    if type_name == "uint8" and is_input:
+        return "bytes (uint8)"
+    if type_name.startswith(NUMBERS):
+        return "numbers"
+    return "words" if "string" in type_name and "<" not in type_name else ""
+
+
 def as_column(values: Any) -> Column:
     """A column of pyarrow as an array; rows that are words, lists or missing are objects."""
     plain = values.combine_chunks() if hasattr(values, "combine_chunks") else values
     kind = str(plain.type)
-    is_number = kind.startswith(("int", "uint", "float", "double", "halffloat", "bool"))
-    if is_number and not plain.null_count:
+    if kind.startswith(NUMBERS) and not plain.null_count:
         return np.asarray(plain.to_numpy(zero_copy_only=False))
     column = np.empty(len(plain), dtype=object)
     column[:] = plain.to_pylist()
