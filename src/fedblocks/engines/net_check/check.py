@@ -22,12 +22,14 @@ from fedblocks.engines.net_check.passes import (
     computes_anew,
     keeps_outside,
     left_behind,
+    uses_others,
     writes_to_inputs,
 )
 from fedblocks.engines.net_check.properties import (
     INPUTS_KEPT,
     NOTHING_LEFT,
     ONCE,
+    OWN,
     PROPERTIES,
     SEEDED,
     Found,
@@ -109,6 +111,7 @@ def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
             NOTHING_LEFT: left_behind(net, params, x),
             INPUTS_KEPT: writes_to_inputs(net, params, x),
             ONCE: computes_anew(net, params, x),
+            OWN: uses_others(net, params, x),
         }
         why = mixes_examples(net, data) or swallows_errors(net, params, x)
     except UserError:
