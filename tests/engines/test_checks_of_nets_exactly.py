@@ -22,7 +22,8 @@ DATA = torch.zeros(3, 2)
 def net_of(size: int = 5, **more: Any) -> Any:
     return SimpleNamespace(
         size=lambda: size, template=nn.Identity(), constant_names=[], unmappable=[], fields=None,
-        dtype=torch.float32, init=lambda seed: {"seed": seed}, **more,
+        dtype=torch.float32, init=lambda seed: {"seed": seed}, make=nn.Identity, output=None,
+        **more,
     )  # fmt: skip
 
 

@@ -159,15 +159,15 @@ def _held_by_function(function: FunctionType) -> Iterator[Any]:
     yield function.__defaults__
     yield function.__kwdefaults__
     yield vars(function)
-    for name in _global_names(function.__code__):
+    for name in global_names(function.__code__):
         value = function.__globals__.get(name)
         if isinstance(value, nn.Module | Tensor):
             yield value
 
 
 @cache
-def _global_names(code: CodeType) -> frozenset[str]:
+def global_names(code: CodeType) -> frozenset[str]:
     """The global names that a function and those in it look up."""
     own = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
-    inner = (_global_names(const) for const in code.co_consts if isinstance(const, CodeType))
+    inner = (global_names(const) for const in code.co_consts if isinstance(const, CodeType))
     return frozenset(own).union(*inner)
