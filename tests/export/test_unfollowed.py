@@ -57,16 +57,21 @@ def trained(
     ("make", "said"), [(TopOne, "its code asks for numbers"), (ByNumPy, "torch cannot follow it")]
 )
 def test_a_net_that_asks_for_numbers_is_refused_with_the_format_that_it_can_have(
-    form: str, make: Callable[[], nn.Module], said: str, tmp_path: Path
+    form: str,
+    make: Callable[[], nn.Module],
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     run, method, data = trained(make, tmp_path / "run")
     files = tmp_path / "files"
     files.mkdir()
+    capfd.readouterr()
     with pytest.raises(fb.UserError, match=f"no {form} file of this net: {said}") as error:
         fb.export_model(run.folder, 0, form, files / f"m.{form}", method=method, data=data)
     assert "test_unfollowed.py, line" in error.value.message
     assert len(error.value.message) < 400 and "safetensors" in error.value.fix
-    assert list(files.iterdir()) == []
+    assert list(files.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
 def test_the_format_that_is_named_instead_holds_such_a_net(tmp_path: Path) -> None:

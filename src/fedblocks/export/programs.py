@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ _FIX = (
 def program_of(model: Folded, x: Tensor, form: str) -> torch.export.ExportedProgram:
     """The model as a graph whose batch may have any size."""
     some = x[torch.arange(3) % len(x)]  # three: one or two would be taken for numbers that stay
-    with quiet(), torch.no_grad(), followed(form):
+    # torch prints the graph of what it could not follow
+    with quiet(), redirect_stderr(StringIO()), torch.no_grad(), followed(form):
         return torch.export.export(
             model, (some,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
         )
@@ -49,7 +51,7 @@ def followed(form: str) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """The exporter talks of packages that nobody asked for."""
-    names = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
+    names = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export", "torch.fx")
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     try:
