@@ -13,7 +13,6 @@ from net_zoo.species import NONE, Species, classify, dense, hidden
 
 DRAWN = "is drawn, and neither a parameter nor a buffer"
 UNREGISTERED = "is a parameter that no module has registered"
-OTHER_NUMBERS = "three clients train as in plain PyTorch: "
 
 
 class Bare(nn.Module):
@@ -139,7 +138,7 @@ TENSORS = (
         "a weight kept in a list",
         dense(lambda m, x: m.fc(hidden(m, x) + x @ m.kept[0].t()), with_reference),
         NONE,
-        OTHER_NUMBERS,
+        'it reads "inner.weight" not from its layer',
     ),
     Species(
         "a bound method of a layer, kept",
@@ -149,7 +148,7 @@ TENSORS = (
         "a function that closes over a weight",
         dense(lambda m, x: m.fc(torch.tanh(m.first(x))), with_closure),
         NONE,
-        OTHER_NUMBERS,
+        'the attribute "first" holds the tensor "inner.weight"',
     ),
     Species(
         "a view of a weight, kept",

@@ -22,7 +22,8 @@ DATA = torch.zeros(3, 2)
 def net_of(size: int = 5, **more: Any) -> Any:
     return SimpleNamespace(
         size=lambda: size, template=nn.Identity(), constant_names=[], unmappable=[], fields=None,
-        dtype=torch.float32, init=lambda seed: {"seed": seed}, **more,
+        dtype=torch.float32, init=lambda seed: {"seed": seed}, make=nn.Identity, output=None,
+        **more,
     )  # fmt: skip
 
 
@@ -93,7 +94,8 @@ def test_a_net_that_is_wrong_in_a_stack_is_refused_there_and_told_once_elsewhere
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the checks of a large net find."""
-    found = {"left_behind": "", "writes_to_inputs": "", "computes_anew": "", "swallows_errors": ""}
+    passes = ("left_behind", "writes_to_inputs", "computes_anew", "uses_others", "swallows_errors")
+    found = dict.fromkeys(passes, "")
 
     def finding(name: str) -> Any:
         def find(net: Any, params: Any, x: Any) -> str:
@@ -124,6 +126,7 @@ LARGE = (
         ("left_behind", check.NOTHING_LEFT),
         ("writes_to_inputs", check.INPUTS_KEPT),
         ("computes_anew", check.ONCE),
+        ("uses_others", check.OWN),
     ],
 )
 def test_what_passes_of_a_large_net_show_is_refused(

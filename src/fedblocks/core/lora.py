@@ -4,7 +4,6 @@ of some layers, and a head (Hu et al., 2021).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
@@ -26,6 +25,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.net_tensors import check_all_there
 from fedblocks.core.parts import Params
 from fedblocks.core.pieces import Piece
+from fedblocks.layers.copying import copy_module
 from fedblocks.layers.lora import Adapter, add_adapter, put_to_rest
 
 _LEFT_OUT = "layers_left_out"  # an attribute of the module
@@ -162,7 +162,7 @@ class LoraNet(Net):
 
     def _copy_template(self) -> nn.Module:
         """On the device of the template itself, the base is the template's own."""
-        return copy.deepcopy(self.template, {id(value): value for value in self.base.values()})
+        return copy_module(self.template, self.base.values())
 
 
 def lora(
@@ -191,7 +191,7 @@ def lora(
 
 def _copy_of(module: nn.Module) -> nn.Module:
     """A copy of which every parameter may train: what rests is said by `lora`."""
-    return copy.deepcopy(module).requires_grad_(True)
+    return copy_module(module).requires_grad_(True)
 
 
 def _make(make: Callable[[], nn.Module], spec: LoraSpec) -> nn.Module:

@@ -4,7 +4,6 @@ blocks can hold.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,6 +38,7 @@ from fedblocks.core.parts import Params
 from fedblocks.core.pieces import LayerChain, Piece
 from fedblocks.core.template import Template
 from fedblocks.core.top_layers import order_of_layers
+from fedblocks.layers.copying import copy_module
 from fedblocks.layers.foreign_masks import keep_masks_whole
 from fedblocks.layers.guard import Guard, needs_guard
 from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, statistics_of, switch
@@ -104,7 +104,7 @@ class Net:
         """
         make = module
         if isinstance(module, nn.Module):
-            make = partial(copy.deepcopy if keep_weights else reset, module)
+            make = partial(copy_module if keep_weights else reset, module)
             if not keep_weights:
                 check_can_be_reset(module)
         if inputs is not None:
@@ -281,7 +281,7 @@ class Net:
         return self._templates[device]
 
     def _copy_template(self) -> nn.Module:
-        return copy.deepcopy(self.template)
+        return copy_module(self.template)
 
     @cached_property
     def base(self) -> Params:

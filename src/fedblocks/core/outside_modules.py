@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from fedblocks.core.errors import NetError, a_kind
 from fedblocks.core.own_code import takes
+from fedblocks.layers.copying import copy_module
 
 # a place in a tuple, a key or an attribute, or a function
 Output = int | str | Callable[[Any], Tensor]
@@ -134,7 +134,7 @@ def is_double(module: nn.Module) -> bool:
 
 def reset(module: nn.Module) -> nn.Module:
     """A copy of a module whose layers have drawn their parameters anew."""
-    module = copy.deepcopy(module)
+    module = copy_module(module)
     for part in module.modules():
         for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
             draw = getattr(part, name, None)
@@ -147,7 +147,7 @@ def check_can_be_reset(module: nn.Module) -> None:
     """Refuse a module with parameters that `reset` leaves as they are: no seed would
     change them.
     """
-    blank = copy.deepcopy(module)
+    blank = copy_module(module)
     with torch.no_grad():
         for tensor in blank.parameters():
             if not is_lazy(tensor):

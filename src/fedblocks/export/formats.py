@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +26,7 @@ from fedblocks.export.card import KEY, Card, Format
 from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import CONSTANTS, Folded, as_blocks
 from fedblocks.export.probes import check_answers
+from fedblocks.export.programs import first_line, followed, program_of, quiet
 from fedblocks.runs.storage.code_record import what_to_add
 
 FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
@@ -57,11 +56,12 @@ def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
             tensors = {name: value.contiguous() for name, value in model.tensors().items()}
             safetensors.torch.save_file(tensors, path, {KEY: card.model_dump_json()})
         case "pt2":
+            program = program_of(model, x, card.format)
             with path.open("wb") as file:
                 extra = {_CARD_FILE: card.model_dump_json()}
-                torch.export.save(_program(model, x), file, extra_files=extra)
+                torch.export.save(program, file, extra_files=extra)
         case "onnx":
-            _write_onnx(_program(model, x), card, path)
+            _write_onnx(program_of(model, x, card.format), card, path)
 
 
 def read(path: Path, method: Method | None = None, *, trust: bool = False) -> Model:
@@ -100,25 +100,16 @@ def read_card(path: Path) -> Card | None:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
 
 
-def _program(model: Folded, x: Tensor) -> torch.export.ExportedProgram:
-    """The model as a graph whose batch may have any size."""
-    some = x[torch.arange(3) % len(x)]  # three: one or two would be taken for numbers that stay
-    with _quiet(), torch.no_grad():
-        return torch.export.export(
-            model, (some,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
-        )
-
-
 def _write_onnx(program: torch.export.ExportedProgram, card: Card, path: Path) -> None:
     need("onnx", "onnxscript")
-    with _quiet():
+    with quiet(), followed("onnx"):
         exported = torch.onnx.export(
             program, dynamo=True, verbose=False, input_names=["x"], output_names=["logits"]
         )
     if exported is None:
         raise UserError("torch made no ONNX model", "choose another format")
     exported.model.metadata_props[KEY] = card.model_dump_json()
-    with _quiet():
+    with quiet():
         exported.save(path, external_data=False)
 
 
@@ -170,7 +161,7 @@ def _fitting(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {_first_line(error)}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(
             f"the tensors of {path} do not fit the net of its card ({reason})",
             "export the model again",
@@ -233,10 +224,10 @@ def _is_plain(value: Any) -> bool:
 def _pt2(path: Path) -> Model:
     extra = {_CARD_FILE: ""}
     try:
-        with _quiet(), path.open("rb") as file:
+        with quiet(), path.open("rb") as file:
             program = torch.export.load(file, extra_files=extra)
     except Exception as error:  # whatever a broken archive leads to
-        message = f"cannot read {path}: {_first_line(error)}"
+        message = f"cannot read {path}: {first_line(error)}"
         raise UserError(message, "export the model again") from error
     text: Any = extra[_CARD_FILE]
     card = Card.of((text.decode() if isinstance(text, bytes) else text) or None, path)
@@ -251,7 +242,7 @@ def _onnx(path: Path) -> Model:
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        message = f"cannot read {path}: {_first_line(error)}"
+        message = f"cannot read {path}: {first_line(error)}"
         raise UserError(message, "export the model again") from error
     card = Card.of(session.get_modelmeta().custom_metadata_map.get(KEY), path)
     name = session.get_inputs()[0].name
@@ -269,24 +260,3 @@ def need(*packages: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise UserError(f"ONNX needs the package {missing[0]}", 'pip install "fedblocks[export]"')
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter talks of packages that nobody asked for."""
-    names = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, before):
-            logger.setLevel(level)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -4,7 +4,6 @@ be mapped over clients.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 
 import torch
@@ -17,6 +16,7 @@ from fedblocks.core.mode import current
 from fedblocks.core.precision import is_half, to_single
 from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
+from fedblocks.layers.copying import copy_module
 from fedblocks.layers.dense import dense
 from fedblocks.layers.embedding import Embedding
 from fedblocks.layers.group_norm import GroupNorm
@@ -110,23 +110,12 @@ def mappable(module: nn.Module) -> nn.Module:
     Layers become others in place, so that whoever refers to one, under whatever name, refers to
     what it became.
     """
-    module = _copy(module)
+    module = copy_module(module)
     for path, part in list(module.named_modules()):
         _convert(path, part)
     _join(module)
     switch(module, training=True)
     return module
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(module)
-    except (RuntimeError, TypeError) as error:
-        raise NetError(
-            f"the module cannot be copied: {str(error).partition('.')[0]}",
-            "keep no computed tensor in an attribute; instead of torch.nn.utils.weight_norm use "
-            "torch.nn.utils.parametrizations.weight_norm",
-        ) from error
 
 
 def _join(module: nn.Module) -> None:

@@ -17,17 +17,20 @@ from fedblocks.core.own_code import line_of
 from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
+from fedblocks.engines.net_check.known_again import key_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
 from fedblocks.engines.net_check.passes import (
     computes_anew,
     keeps_outside,
     left_behind,
+    uses_others,
     writes_to_inputs,
 )
 from fedblocks.engines.net_check.properties import (
     INPUTS_KEPT,
     NOTHING_LEFT,
     ONCE,
+    OWN,
     PROPERTIES,
     SEEDED,
     Found,
@@ -49,7 +52,7 @@ from fedblocks.layers.guard import needs_guard
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
 EXAMPLES = 21  # as many as the three clients have
 
-# by the net's code: the same net is made anew for every run
+# by the net's code and how it is made: the same net is made anew for every run
 _reports: dict[Hashable, NetReport] = {}
 
 
@@ -62,10 +65,11 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     logits say.
     """
     inputs = examples_for(net) if x is None else x
-    key = (*code_of(net.template), tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
+    made = key_of((net.make, net.output, net.fields))
+    key = (*code_of(net.template), made, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
         report = _check(net, inputs, y)
-        if report.refusal:  # perhaps of these inputs alone
+        if report.refusal or report.unclear:  # perhaps of these inputs or weights alone
             return report
         _reports[key] = report
     return _reports[key]
@@ -109,6 +113,7 @@ def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
             NOTHING_LEFT: left_behind(net, params, x),
             INPUTS_KEPT: writes_to_inputs(net, params, x),
             ONCE: computes_anew(net, params, x),
+            OWN: uses_others(net, params, x),
         }
         why = mixes_examples(net, data) or swallows_errors(net, params, x)
     except UserError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from types import FunctionType
 from typing import Any
 
 from torch import Tensor, nn
+
+from fedblocks.engines.net_check.known_again import key_of
 
 _INTERNAL = set(vars(nn.Module()))  # where torch keeps what is registered
 
@@ -53,32 +54,4 @@ def _tensors_in(value: Any, place: str) -> Iterator[tuple[str, Tensor]]:
 def code_of(module: nn.Module) -> Iterator[Hashable]:
     """What decides how a module computes: layers, tensors and hooks, their code and settings."""
     yield repr(module)
-    yield tuple(plain_attributes(module).items())
-    yield repr(loose_tensors(module))
-    yield tuple((name, value.shape) for name, value in module.named_parameters())
-    yield tuple((name, value.shape) for name, value in module.named_buffers())
-    for part in module.modules():
-        yield type(part).__module__, type(part).__qualname__, *_functions_of(part)
-
-
-def _functions_of(part: nn.Module) -> Iterator[Hashable]:
-    """The methods of its class and of those above it, its own functions and its hooks."""
-    for kind in type(part).__mro__:
-        if kind is nn.Module:
-            break
-        for function in vars(kind).values():
-            if isinstance(function, FunctionType):
-                yield _code(function)
-    for value in vars(part).values():
-        if callable(value) and not isinstance(value, nn.Module | Tensor):
-            yield _code(value)
-    for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks):
-        for hook in hooks.values():
-            yield _code(hook)
-
-
-def _code(function: Any) -> Hashable:
-    """A function by what it does and what it closes over."""
-    cells = getattr(function, "__closure__", None) or ()
-    contents = repr([cell.cell_contents for cell in cells])
-    return getattr(function, "__code__", repr(function)), contents
+    yield key_of(module)

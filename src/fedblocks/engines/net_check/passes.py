@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import checkpoint
 
 from fedblocks.core import mode
@@ -64,6 +64,36 @@ def computes_anew(net: Net, params: Params, x: Tensor) -> str:
     finally:
         checkpoint._checkpoint_without_reentrant_generator = original
     return "it uses torch.utils.checkpoint: call the layers without it" if called else ""
+
+
+def uses_others(net: Net, params: Params, x: Tensor) -> str:
+    """A parameter that the outputs depend on, and that no client has another in the place of: one
+    that is kept in a list, too, or that of another module.
+    """
+    trained = {name for name, _ in net.template.named_parameters()}
+    own = {name: value.clone() for name, value in params.items()}
+    known = {id(own[name].requires_grad_()) for name in trained & own.keys()}
+    with torch.enable_grad(), mode.mode(True, mapped=False, key=torch.tensor(0)):
+        used = parameters_behind(net(own, x.clone()))
+    others = [one for one in used if id(one) not in known and isinstance(one, nn.Parameter)]
+    names = {id(one): name for name, one in net._on(x.device).module.named_parameters()}
+    for one in others:
+        if name := names.get(id(one)):
+            return f'it reads "{name}" not from its layer: write self.{name} in the forward pass'
+        return f"its forward pass uses a parameter of the shape {list(one.shape)} of another module"
+    return ""
+
+
+def parameters_behind(outputs: Tensor) -> list[Tensor]:
+    """The tensors that a backward pass would give a gradient."""
+    waiting, seen, found = [outputs.grad_fn], set(), []
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found += [node.variable] if hasattr(node, "variable") else []
+            waiting += [behind for behind, _ in node.next_functions]
+    return found
 
 
 def run_passes(net: Net, params: Params, x: Tensor) -> None:

@@ -13,7 +13,12 @@ from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.engines.net_check.company import DEPENDS
 from fedblocks.engines.net_check.inspection import loose_tensors
-from fedblocks.engines.net_check.passes import computes_anew, left_behind, writes_to_inputs
+from fedblocks.engines.net_check.passes import (
+    computes_anew,
+    left_behind,
+    uses_others,
+    writes_to_inputs,
+)
 from fedblocks.engines.net_check.swallowed import swallows_errors
 from fedblocks.engines.net_check.trial import BATCH, NetTrial
 from fedblocks.engines.steadiness import other_companies
@@ -23,6 +28,7 @@ SEEDED = "the start depends on the seed alone"
 NOTHING_LEFT = "a forward pass leaves nothing behind"
 ONCE = "a backward pass computes nothing of the forward pass anew"
 INPUTS_KEPT = "a forward pass leaves its inputs as they are"
+OWN = "its outputs depend on its own parameters alone"
 Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
 
@@ -91,6 +97,10 @@ def _computes_once(trial: NetTrial, engine: str) -> str:
     return computes_anew(trial.net, trial.starts[0], trial.x[:BATCH])
 
 
+def _uses_its_own(trial: NetTrial, engine: str) -> str:
+    return uses_others(trial.net, trial.starts[0], trial.x[:BATCH])
+
+
 def _takes_one(trial: NetTrial, engine: str) -> str:
     """Rows of padding beside a single one would hide that the module fails without them."""
     if engine == "sequential":  # fails as plain PyTorch does, for this client alone
@@ -133,6 +143,7 @@ PROPERTIES: dict[str, Found] = {
     NOTHING_LEFT: _keeps_to_itself,
     INPUTS_KEPT: _keeps_inputs,
     ONCE: _computes_once,
+    OWN: _uses_its_own,
     "three clients train as in plain PyTorch": _trains,
     "they are evaluated as in plain PyTorch": _evaluates,
     "an example can be evaluated alone": _takes_one,
