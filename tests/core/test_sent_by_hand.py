@@ -136,3 +136,14 @@ def test_what_clients_kept_is_in_the_order_of_the_cohort() -> None:
     assert turned.side_by_side("own", other)["v"].tolist() == [[3.0], [1.0]]
     nobody = Kept.of({}, torch.tensor([3, 1]))
     assert nobody.side_by_side("own", other)["v"].tolist() == [[-1.0], [-1.0]]
+
+
+def test_what_an_earlier_version_kept_less_of_is_completed() -> None:
+    """Clients that trained before and after an update of the library, in one cohort."""
+    old, new = {"v": torch.ones(2)}, {"v": torch.full((2,), 2.0), "w": torch.full((1,), 3.0)}
+    for private in ({0: {"o": old}, 1: {"o": new}}, {0: {"o": new}, 1: {"o": old}}):
+        kept = Kept.of(private, torch.tensor([0, 1]))
+        assert kept.names["o"].keys() == {"v", "w"}
+        both = kept.side_by_side("o", {"v": torch.zeros(2), "w": torch.zeros(1)})
+        assert both["v"].sum().item() == 6.0  # 2 * 1 + 2 * 2
+        assert sorted(both["w"].flatten().tolist()) == [0.0, 3.0]

@@ -175,14 +175,20 @@ class Kept:
 
     @property
     def names(self) -> dict[str, Params]:
-        """What there is of any client, with an example of each."""
-        return {name: block for own in (self.stack, *self.clients) for name, block in own.items()}
+        """What there is of any client, with an example of each tensor."""
+        examples: dict[str, Params] = {}
+        for own in (self.stack, *self.clients):
+            for name, block in own.items():
+                examples[name] = {**examples.get(name, {}), **block}
+        return examples
 
     def side_by_side(self, name: str, otherwise: Params) -> Params:
-        """[clients, ...], with something for those who have kept nothing."""
+        """[clients, ...], with something for those who have not kept it, or not all of it: other
+        versions kept less.
+        """
         if not self.clients:
             return to_device(self.stack[name], self.device)
-        own = [to_device(kept.get(name, otherwise), self.device) for kept in self.clients]
+        own = [to_device({**otherwise, **kept.get(name, {})}, self.device) for kept in self.clients]
         copies: Params = stack(own)
         return copies
 
