@@ -46,6 +46,21 @@ def test_numbers_that_are_no_bytes_may_be_of_several_widths() -> None:
     assert Federation.from_parts([Parts(train=(FLOATS, Y)), wide]).x.max() == 255
 
 
+def test_lists_and_tables_of_pandas_are_looked_at_by_their_numbers() -> None:
+    pandas = pytest.importorskip("pandas", reason="pip install pandas")
+    of_bytes = pandas.DataFrame(BYTES.reshape(20, 16))
+    with pytest.raises(DataError, match="holds float64"):
+        Federation.from_parts([Parts(train=(of_bytes, Y)), Parts(train=(of_bytes / 1.0, Y))])
+    with pytest.raises(DataError, match="holds float32"):
+        Federation.from_parts([Parts(train=([*BYTES], Y)), Parts(train=([*FLOATS], Y))])
+
+
+@pytest.mark.parametrize("x", [[[1.0], [1.0, 2.0]], {"a": [[[1.0]], [[1.0, 2.0]]], "b": Y[:2]}])
+def test_rows_of_unequal_length_are_told_as_such(x: Any) -> None:
+    with pytest.raises(DataError, match="unequal lengths"):
+        Federation.from_parts([Parts(train=(x, Y[:2]))])
+
+
 def test_pools_of_which_one_is_of_bytes_are_refused() -> None:
     with pytest.raises(DataError, match=r"train pool holds bytes .* test pool"):
         Federation.from_pools((BYTES, Y), (FLOATS, Y), iid(Y, clients=2))

@@ -96,12 +96,21 @@ def kind_of(values: Any) -> str:
     """The type of an array's numbers, or of the first one in a list: uint8, float32, int, ..."""
     while isinstance(values, list | tuple) and values:
         values = values[0]
+    if hasattr(values, "to_numpy"):  # a table of pandas
+        values = np.asarray(values[:1])
     return str(getattr(values, "dtype", type(values).__name__)).removeprefix("torch.")
+
+
+def dims_of(values: Any) -> int:
+    """The dimensions of an array, or of nested lists by their first entries."""
+    if isinstance(values, list | tuple):
+        return 1 + (dims_of(values[0]) if values else 0)
+    return int(getattr(values, "ndim", 0))
 
 
 def _size(values: Any) -> int:
     """How many rows an array has; of one number, 1."""
-    return len(values) if np.ndim(values) else 1
+    return len(values) if dims_of(values) else 1
 
 
 def _is_sequence(value: Any) -> bool:

@@ -15,7 +15,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.fields import Fields
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.array_kinds import refuse_bytes_beside_others
+from fedblocks.data.array_kinds import dims_of, refuse_bytes_beside_others
 from fedblocks.data.arrays import (
     PICTURES,
     FieldInputs,
@@ -94,7 +94,7 @@ def refuse_two_scales(
             continue
         fields: Any = x.items() if isinstance(x, Mapping) else enumerate(x)  # type: ignore[arg-type]
         for name, values in fields:
-            if np.ndim(values) >= PICTURES:  # other bytes are whole numbers, and not scaled
+            if dims_of(values) >= PICTURES:  # other bytes are whole numbers, and not scaled
                 own = arrays.setdefault(f'field "{name}"', [])
                 own.append((f'{owner}, field "{name}",', values))
     for named in arrays.values():
