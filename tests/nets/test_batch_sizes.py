@@ -183,7 +183,7 @@ def test_a_costly_net_is_tried_with_fewer_rows(monkeypatch: pytest.MonkeyPatch) 
     assert asked.evaluated == (1, 64)
     net = net_of(noting)
     assert asked.examples(net) == 2 + 7 + 64 + 1 + 64  # one pass of the largest for all
-    work = sizes._watched(net, asked.x[:2]).done / 2
+    work = sizes._effort_of(net, asked.x[:2]).done / 2
     assert work > 2 * (6 * 4 + 4 * 3)  # products and sums of both layers, and what is written
     seen.clear()
     monkeypatch.setattr(sizes, "WORK", 24 * work)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 import fedblocks as fb
 from fedblocks.core.task import Task
+from fedblocks.runs import trials
 from fedblocks.runs.loss_company import couples
 
 
@@ -185,3 +187,13 @@ def test_a_run_refuses_a_loss_that_couples_examples(change: Callable[[Tensor], T
     net = fb.Net.of(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)))
     with pytest.raises(fb.UserError, match="is another when other examples are beside it"):
         fb.run(fb.FedAvg(net, batch_size=12), data, rounds=1)
+
+
+def test_a_loss_by_name_is_asked_if_it_is_not_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(trials, "couples", lambda task, *rest: asked.append(str(task.loss)))
+    monkeypatch.setitem(fb.LOSSES, "mine", lambda outputs, y: usual(outputs, y))
+    data, net = fb.small_federation(), fb.small_net()
+    for loss in ("cross_entropy", "mine"):
+        trials.try_task(net, replace(data, task=Task(loss=loss)), {2, 5})
+    assert asked == ["mine"]

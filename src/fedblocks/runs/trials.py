@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, UserError, a_kind, count_of
+from fedblocks.core.losses import LOSSES
 from fedblocks.core.metrics import METRICS
 from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
@@ -24,6 +25,7 @@ from fedblocks.engines.scoring import score_outputs
 from fedblocks.runs.batches import targets_of
 from fedblocks.runs.loss_company import couples
 
+LOSSES_OF_OURS = "fedblocks.core.losses"
 EXAMPLES = 8
 NUMBERS = 2_000_000  # that all outputs may have together
 
@@ -103,6 +105,8 @@ def _try_loss(task: Task, trial: TaskTrial) -> None:
 def _try_sizes(federation: Federation, trial: TaskTrial, sizes: Collection[int]) -> None:
     """Refuse a loss that couples examples in some batches: in large ones, or if one stands out."""
     task, most = federation.task, max(sizes)
+    if isinstance(task.loss, str) and LOSSES[task.loss].__module__ == LOSSES_OF_OURS:
+        return  # tests ask those of the library
     y = targets_of(federation, int(federation.train.sizes.argmax()), most)
     y = y if task.of_classes else y.to(trial.outputs.dtype)
     with torch.no_grad():

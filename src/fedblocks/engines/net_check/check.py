@@ -203,11 +203,14 @@ def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     if not trials["sequential"].is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
     findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
-    why = unlike_in_sizes(net, Batches.usual(x))
-    findings.append(Finding(ALIKE, {"vectorised": why} if why else {}))
-    findings += findings_on_adapters(net, x)
+    findings += [_finding_on_sizes(net, x), *findings_on_adapters(net, x)]
     remark = IGNORES_SEED if ignores_seed(net) else ""
     return NetReport(tuple(findings), remark=remark)
+
+
+def _finding_on_sizes(net: Net, x: Tensor) -> Finding:
+    why = unlike_in_sizes(net, Batches.usual(x))
+    return Finding(ALIKE, {"vectorised": why} if why else {})
 
 
 def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:

@@ -35,7 +35,7 @@ WORK_IN_DOUBLE = 1e9
 WORK = 4e10
 WRITTEN = 8  # of these are the time that it takes to write a number
 
-_found: dict[Hashable, str] = {}  # by the net's code, the examples and the sizes
+_known: dict[Hashable, str] = {}  # by the net's code, the examples and the sizes
 
 
 class Batches(NamedTuple):
@@ -77,9 +77,9 @@ class Batches(NamedTuple):
 
 def some_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     """Of many sizes the least, the largest and some between."""
-    known = sorted({*sizes})
-    places = torch.linspace(0, len(known) - 1, min(SIZES, len(known))).round().long()
-    return tuple(known[place] for place in places.tolist())
+    distinct = sorted({*sizes})
+    places = torch.linspace(0, len(distinct) - 1, min(SIZES, len(distinct))).round().long()
+    return tuple(distinct[place] for place in places.tolist())
 
 
 def unlike_in_sizes(net: Net, batches: Batches) -> str:
@@ -89,24 +89,24 @@ def unlike_in_sizes(net: Net, batches: Batches) -> str:
     x, *sizes = batches
     rows = hash(x.detach().contiguous().view(torch.uint8).numpy().tobytes())
     key = (*code_of(net.template), rows, tuple(x.shape), x.dtype, net.dtype, *sizes)
-    if key not in _found:
+    if key not in _known:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch, about a dimension that nobody named
-            _found[key] = _why(net, batches)
-    return _found[key]
+            _known[key] = _why(net, batches)
+    return _known[key]
 
 
 def _why(net: Net, batches: Batches) -> str:
     if bool((batches.x == batches.x[:1]).all()):  # their mean is each of them
         batches = batches._replace(x=inputs_like(net, batches.x, len(batches.x)))
     try:
-        work = _watched(net, batches.x[:2]).done / 2
+        work = _effort_of(net, batches.x[:2]).done / 2
         if net.size() > PRECISE or work * batches.examples(net) > WORK_IN_DOUBLE:
             batches = batches.up_to(int(WORK / work), net)
             if not _first_wrong(net, batches, ROUGH):
                 return ""  # and else it may be rounding
         net, x = _precise(net, batches.x)
-        return _first_wrong(net, batches._replace(x=x), _watched(net, x[:2]).tolerance)
+        return _first_wrong(net, batches._replace(x=x), _effort_of(net, x[:2]).tolerance)
     except Exception:  # not of this check: a run says it with the data that it concerns
         return ""
 
@@ -114,11 +114,11 @@ def _why(net: Net, batches: Batches) -> str:
 def _first_wrong(net: Net, batches: Batches, tolerance: float) -> str:
     asked = ((True, batches.trained), (False, batches.evaluated))
     start = _start_of(net)
-    found = (
+    reasons = (
         _wrong_in(_Passes(net, batches.x, training, start), sizes, tolerance)
         for training, sizes in asked
     )
-    return next((why for why in found if why), "")
+    return next((why for why in reasons if why), "")
 
 
 def _wrong_in(passes: _Passes, sizes: Sequence[int], tolerance: float) -> str:
@@ -180,16 +180,16 @@ def _start_of(net: Net) -> Params:
     return _stirred(net.init(0))
 
 
-def _watched(net: Net, x: Tensor) -> _Watched:
+def _effort_of(net: Net, x: Tensor) -> _Effort:
     passes = _Passes(net, x, False, _start_of(net))
     net.place(x.device)  # what is made once is no part of a pass
-    watched = _Watched()
-    with watched:
+    effort = _Effort()
+    with effort:
         passes.outputs(len(x))
-    return watched
+    return effort
 
 
-class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Effort(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts sums and products: a clock would let the same net through on one day alone. Notes the
     coarsest numbers, for a module may choose its own.
     """
