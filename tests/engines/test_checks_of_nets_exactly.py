@@ -40,7 +40,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(
             check, name, lambda net, data, mapped, name=name: made.append(name) or str(mapped)
         )
-    monkeypatch.setattr(check, "_keep_from_stacks", lambda net, why, mapped: f"{why}, {mapped}")
+    monkeypatch.setattr(
+        check, "_keep_from_stacks", lambda net, why, mapped: f"{why}, {mapped}" if why else ""
+    )
     return made
 
 

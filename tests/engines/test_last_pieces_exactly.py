@@ -15,7 +15,7 @@ from fedblocks.engines import plans
 from fedblocks.engines.behaviour import _keeps_weights
 from fedblocks.engines.lanes import side_by_side
 from fedblocks.engines.net_check import check, merging, properties
-from fedblocks.engines.net_check.report import NetReport, precision_note
+from fedblocks.engines.net_check.report import Finding, NetReport, precision_note
 from fedblocks.engines.net_check.seeding import _is_no_start
 from fedblocks.engines.replay.folding import _uniform
 from fedblocks.engines.scoring import _measure_one
@@ -88,12 +88,16 @@ def test_a_report_remarks_that_a_module_ignores_the_seed(monkeypatch: pytest.Mon
     trial = SimpleNamespace(is_finite=lambda: True)
     monkeypatch.setattr(check, "NetTrial", SimpleNamespace(of=lambda net, x, y: trial))
     monkeypatch.setattr(check, "PROPERTIES", {"it fits": lambda own, engine: ""})
+    monkeypatch.setattr(check, "_finding_on_sizes", lambda net, x: Finding("it is alike", {}))
     monkeypatch.setattr(check, "findings_on_adapters", lambda net, x: [])
     ignores = True
     monkeypatch.setattr(check, "ignores_seed", lambda net: ignores)
     report = check._compare_all("net", "x", None)  # type: ignore[arg-type]
     assert report.remark == check.IGNORES_SEED
-    assert [(one.says, one.wrong) for one in report.findings] == [("it fits", {})]
+    assert [(one.says, one.wrong) for one in report.findings] == [
+        ("it fits", {}),
+        ("it is alike", {}),
+    ]
     ignores = False
     assert check._compare_all("net", "x", None).remark == ""  # type: ignore[arg-type]
     trial.is_finite = lambda: False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,6 +74,16 @@ def _batches(course: _Course, number: int, count: int, draw: Draw) -> list[Posit
         drawn += _cut(source.permutation(chosen), course.batch_size, course.drop_last)
         epoch += 1
     return drawn[: course.steps]
+
+
+def sizes_of_batches(method: Method, counts: Iterable[int]) -> set[int]:
+    """How many examples are in the batches of clients who have so many of them."""
+    parts = {"all", *(phase.on for phase in method.phases())}
+    chosen = {len(positions(count, on)) for count in {*counts} for on in parts}
+    sizes = {min(count, method.batch_size) for count in chosen}
+    if not method.drop_last:
+        sizes |= {count % method.batch_size for count in chosen if count > method.batch_size}
+    return sizes - {0}
 
 
 def _is_over(course: _Course, epochs: int, steps: int) -> bool:

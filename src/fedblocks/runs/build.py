@@ -5,6 +5,7 @@ before the first round.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from fedblocks.engines.net_check.check import EXAMPLES, check_before_run
 from fedblocks.engines.net_check.report import precision_note
 from fedblocks.engines.rehearsal import rehearse
 from fedblocks.engines.round import Engine, Experiment
+from fedblocks.runs.batches import batches_of, sizes_of_run
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, idle_seed, placed
@@ -108,7 +110,8 @@ def look_over(
         experiment.start()  # blocks that cannot be shared show here
     with placed(config, ("task",)):
         # the nets of all groups have outputs of one shape
-        checks += try_task(next(iter(experiment.methods.values())).net, experiment.data)
+        net = next(iter(experiment.methods.values())).net
+        checks += try_task(net, experiment.data, sizes_of_run(experiment))
     methods = experiment.methods.values()
     tags = _tags(federation)
     remarks = [text for method in methods for text in ask_sentences(method, "remarks", tags)]
@@ -130,7 +133,8 @@ def _check_nets(config: Config, experiment: Experiment) -> list[str]:
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
             refuse_half_parameters(method.net.dtype)
             vectorised = config.engine == "vectorised"
-            warnings.append(check_before_run(method.net, examples, vectorised))
+            batches = partial(batches_of, experiment, group)
+            warnings.append(check_before_run(method.net, examples, vectorised, batches))
             warnings.append(precision_note(method.net))
     return [text for text in warnings if text]
 

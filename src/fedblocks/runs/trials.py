@@ -5,12 +5,14 @@ the first round: a long run must not end at its first evaluation.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, UserError, a_kind, count_of
+from fedblocks.core.losses import LOSSES
 from fedblocks.core.metrics import METRICS
 from fedblocks.core.net import Net
 from fedblocks.core.own_code import own_code, own_name
@@ -20,7 +22,10 @@ from fedblocks.data import Federation
 from fedblocks.data.targets import has_known_targets, lost_digits, refuse_partly_known
 from fedblocks.engines.net_check.kept_state import changed_state, state_around
 from fedblocks.engines.scoring import score_outputs
+from fedblocks.runs.batches import targets_of
+from fedblocks.runs.loss_company import couples
 
+LOSSES_OF_OURS = "fedblocks.core.losses"
 EXAMPLES = 8
 NUMBERS = 2_000_000  # that all outputs may have together
 
@@ -33,8 +38,10 @@ class TaskTrial(NamedTuple):
     client: str  # whose they are; empty: the data are elsewhere, and these are stand-ins
 
 
-def try_task(net: Net, federation: Federation) -> list[str]:
-    """Refuse a loss or a metric that does not do what it should; what to know of the others."""
+def try_task(net: Net, federation: Federation, sizes: Collection[int]) -> list[str]:
+    """Refuse a loss or a metric that does not do what it should; what to know of the others.
+    `sizes` are those of the run's batches.
+    """
     if federation.train.sizes.any() and not has_known_targets(federation, "train"):
         raise DataError(
             "no training row has a target that is known: all are NaN, or left out",
@@ -44,6 +51,7 @@ def try_task(net: Net, federation: Federation) -> list[str]:
     loss = federation.task.loss
     before = {} if isinstance(loss, str) else state_around(loss)
     _try_loss(federation.task, trial)
+    _try_sizes(federation, trial, sizes)
     kept = "" if isinstance(loss, str) else changed_state(before, state_around(loss))
     refuse_partly_known(federation)
     notes = lost_digits(federation.y, net.dtype)
@@ -91,8 +99,25 @@ def _try_loss(task: Task, trial: TaskTrial) -> None:
         message = f'the loss "{name}" is no finite number for examples of client "{trial.client}"'
         raise UserError(f"{message} and an untrained net", "correct the loss, or the targets")
     if _depends_on_others(task, outputs.detach(), y):
-        message = f'the loss "{name}" of an example is another when other examples are beside it'
-        raise UserError(message, f"{fix}, each from its own outputs and targets alone")
+        _refuse_others(name, many)
+
+
+def _try_sizes(federation: Federation, trial: TaskTrial, sizes: Collection[int]) -> None:
+    """Refuse a loss that couples examples in some batches: in large ones, or if one stands out."""
+    task, most = federation.task, max(sizes)
+    if isinstance(task.loss, str) and LOSSES[task.loss].__module__ == LOSSES_OF_OURS:
+        return  # tests ask those of the library
+    y = targets_of(federation, int(federation.train.sizes.argmax()), most)
+    y = y if task.of_classes else y.to(trial.outputs.dtype)
+    with torch.no_grad():
+        if couples(task, trial.outputs, y, sizes):
+            _refuse_others(loss_name(task.loss), most)
+
+
+def _refuse_others(name: str, many: int) -> NoReturn:
+    message = f'the loss "{name}" of an example is another when other examples are beside it'
+    fix = f"return one number for each example, [{many}]"
+    raise UserError(message, f"{fix}, each from its own outputs and targets alone")
 
 
 def _depends_on_others(task: Task, outputs: Tensor, y: Tensor) -> bool:

@@ -5,7 +5,7 @@ and compares.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ from fedblocks.engines.net_check.seeding import (
     require_new_modules,
     require_numbers,
 )
+from fedblocks.engines.net_check.sizes import ALIKE, Batches, unlike_in_sizes
 from fedblocks.engines.net_check.swallowed import swallows_errors
 from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
@@ -75,9 +76,11 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     return _reports[key]
 
 
-def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
-    """Refuse a user's module that would give wrong numbers in a run; what is to be known of
-    another, or nothing.
+def check_before_run(
+    net: Net, data: Tensor, mapped: bool, batches: Callable[[], Batches] | None = None
+) -> str:
+    """Refuse a user's module that would give wrong numbers in a run, whose batches these are; what
+    is to be known of another, or nothing.
 
     `mapped` asks for the engine that maps clients; else a net that cannot be mapped is only kept
     from it. Nets made of torch's layers and ours alone need no check but that of their start and of
@@ -92,8 +95,12 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     require_numbers(net)
     require_new_modules(net)
     check = _check_passes if net.size() > MOST else _check_all
-    texts = (check(net, data, mapped), _outside(net, data))
-    return "; ".join(text for text in texts if text)
+    texts = [check(net, data, mapped)]
+    if not net.unmappable:
+        why = unlike_in_sizes(net, batches() if batches else Batches.usual(data))
+        said = f"{NOT_TRUE}: {ALIKE}: {why}" if why else ""
+        texts.append(_keep_from_stacks(net, said, mapped))
+    return "; ".join(text for text in (*texts, _outside(net, data)) if text)
 
 
 def _check_all(net: Net, data: Tensor, mapped: bool) -> str:
@@ -201,9 +208,14 @@ def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     if not trials["sequential"].is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
     findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
-    findings += findings_on_adapters(net, x)
+    findings += [_finding_on_sizes(net, x), *findings_on_adapters(net, x)]
     remark = IGNORES_SEED if ignores_seed(net) else ""
     return NetReport(tuple(findings), remark=remark)
+
+
+def _finding_on_sizes(net: Net, x: Tensor) -> Finding:
+    why = unlike_in_sizes(net, Batches.usual(x))
+    return Finding(ALIKE, {"vectorised": why} if why else {})
 
 
 def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:

@@ -50,12 +50,12 @@ def _is_one_by_one(layer: nn.Module) -> bool:
     return type(layer) in _ONE_BY_ONE
 
 
-def inputs_like(net: Net, data: Tensor) -> Tensor:
+def inputs_like(net: Net, data: Tensor, count: int = BATCH) -> Tensor:
     """Rows that differ from each other, also where those of the data are alike."""
     draw = torch.Generator().manual_seed(SEED)
-    shape = (BATCH, *data.shape[1:])
+    shape = (count, *data.shape[1:])
     if net.fields is not None:  # numbers drawn here would be no tokens
-        return data[torch.arange(BATCH) % len(data)].cpu()
+        return data[torch.arange(count) % len(data)].cpu()
     if data.is_floating_point():
         return torch.randn(shape, generator=draw)
     values = torch.cat(
