@@ -18,12 +18,8 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
-from fedblocks.engines.net_check.passes import (
-    computes_anew,
-    keeps_outside,
-    left_behind,
-    writes_to_inputs,
-)
+from fedblocks.engines.net_check.own_state import left_behind
+from fedblocks.engines.net_check.passes import computes_anew, keeps_outside, writes_to_inputs
 from fedblocks.engines.net_check.properties import (
     INPUTS_KEPT,
     NOTHING_LEFT,
