@@ -5,10 +5,13 @@ show.
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +73,21 @@ def closing() -> Callable[[], None]:
     return count
 
 
+def with_default() -> Callable[..., None]:
+    return lambda seen=[]: seen.append(1)
+
+
+def with_keyword() -> Callable[..., None]:
+    return lambda *, seen=[]: seen.append(1)
+
+
+def with_attribute() -> Callable[[], None]:
+    def count() -> None:
+        vars(count)["calls"] = vars(count).get("calls", 0) + 1
+
+    return count
+
+
 def more(module: Any, x: Tensor) -> None:
     module.kept["a"][0] += 1
 
@@ -105,6 +123,13 @@ KEEPERS: dict[str, tuple[Callable[[], Any], Change, str]] = {
     "a bound method": (lambda: Slotted().count, lambda m, x: m.kept(), "kept.passes"),
     "a partial function": (lambda: partial(Calling(), 1), lambda m, x: m.kept(), "kept.func.calls"),
     "a closure": (closing, lambda m, x: m.kept(), "kept (calls)"),
+    "a default argument": (lambda: with_default(), lambda m, x: m.kept(), "kept (defaults)[0]"),
+    "a keyword's default": (
+        lambda: with_keyword(),
+        lambda m, x: m.kept(),
+        "kept (defaults)['seen']",
+    ),
+    "an attribute of a function": (lambda: with_attribute(), lambda m, x: m.kept(), "kept.calls"),
     "a namespace": (
         lambda: SimpleNamespace(t=torch.zeros(1)),
         lambda m, x: m.kept.t.add_(1),
@@ -233,6 +258,78 @@ def test_what_is_left_behind_is_told_and_the_module_of_the_net_is_as_before() ->
         assert all(torch.equal(value, params[name]) for name, value in net.init(0).items())
 
 
+@pytest.mark.usefixtures("all_nets_are_large")
+def test_a_net_is_refused_for_what_its_first_pass_takes_away() -> None:
+    def run(module: Any, x: Tensor) -> Tensor:
+        return classify(module, x) * vars(module).pop("warm", 1)
+
+    net = fb.Net.of(dense(run, lambda module: setattr(module, "warm", 2)))
+    assert 'its own attribute "warm"' in said_of(net)
+
+
+CALLS: list[bool] = []
+
+
+def note(module: Any, x: Tensor) -> None:
+    CALLS.append(module.training)
+
+
+def note_and_keep_size(module: Any, x: Tensor) -> None:
+    note(module, x)
+    keep_size(module, x)
+
+
+def keep_size(module: Any, x: Tensor) -> None:
+    module.kept = x.shape[1]
+
+
+def test_a_net_that_leaves_nothing_runs_twice_and_one_that_does_six_times_more() -> None:
+    for change, more_calls in ((note, []), (note_and_keep_size, [True] * 3 + [False] * 3)):
+        CALLS.clear()
+        net = keeping(lambda: 0, change)
+        assert left_behind(net, net.init(0), torch.randn(4, 5)) == ""
+        assert [True, False, *more_calls] == CALLS
+
+
+def no_rows_alike(module: Any, x: Tensor) -> None:
+    keep_size(module, x)
+    if torch.equal(x[-1], x[-2]):
+        raise ArithmeticError("rows that are alike")
+
+
+def to_nan(module: Any, x: Tensor) -> Tensor:
+    keep_size(module, x)
+    return classify(module, x) * torch.nan
+
+
+def test_other_numbers_may_not_suit_a_net() -> None:
+    net = keeping(lambda: 0, no_rows_alike)
+    assert left_behind(net, net.init(0), torch.randn(4, 5)) == ""
+
+
+def test_answers_that_are_no_numbers_are_alike() -> None:
+    net = fb.Net.of(dense(to_nan))
+    assert left_behind(net, net.init(0), torch.randn(4, 5)) == ""
+
+
+def test_statistics_and_layers_that_are_not_used_have_no_gradient() -> None:
+    def equip(module: Any) -> None:
+        module.unused, module.norm = nn.Linear(2, 2), nn.BatchNorm1d(5)
+
+    def run(module: Any, x: Tensor) -> Tensor:
+        module.norm.running_mean.add_(0)
+        return classify(module, module.norm(x))
+
+    net = fb.Net.of(dense(run, equip), head="fc")
+    assert left_behind(net, net.init(0), torch.randn(4, 5)) == ""
+
+
+def test_inputs_are_not_written_to() -> None:
+    net, x = keeping(lambda: 0, lambda m, x: x.mul_(2)), torch.ones(4, 5)
+    left_behind(net, net.init(0), x)
+    assert bool((x == 1).all())
+
+
 def test_a_check_leaves_a_net_without_a_module_that_it_did_not_have() -> None:
     net = keeping(lambda: None, lambda m, x: None)
     assert left_behind(net, net.init(0), torch.randn(4, 5)) == "" and not net._templates
@@ -328,6 +425,7 @@ def test_held_values_have_their_path_and_registered_ones_are_not_among_them() ->
         "0.c[(1, 'x')]": ("complex", "1j"),
         "0.c[key 1]": ("float", "2.5"),
     }
+    assert [name for name in held if name not in layer][:3] == ["0.a", "0.b", "0.b[0]"]
     assert tensor[:2] == ("torch.float32", (2, 1))  # type: ignore[index]
 
 
@@ -350,6 +448,17 @@ def test_values_that_differ_are_told_apart_and_equal_ones_are_not(name: str) -> 
     one, other = KINDS[name]
     print_ = lambda value: held_values(Held(v=value))["v"]
     assert print_(one) == print_(one) != print_(other)
+
+
+class Blank:
+    __slots__ = "one"
+
+
+def test_classes_objects_of_packages_and_what_is_not_filled_are_not_looked_into() -> None:
+    open_ended = contextmanager(closing())  # type: ignore[arg-type]
+    values = {"a": Tally, "b": Namespace(n=1), "c": Blank(), "d": open_ended, "e": Event()}
+    held = held_values(Held(**values, f=Tally()))
+    assert [name for name in held if name[0] in "abcdef"] == ["f.passes"]
 
 
 def test_what_has_no_numbers_to_compare_is_left_out() -> None:
