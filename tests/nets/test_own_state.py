@@ -457,8 +457,10 @@ class Blank:
 def test_classes_objects_of_packages_and_what_is_not_filled_are_not_looked_into() -> None:
     open_ended = contextmanager(closing())  # type: ignore[arg-type]
     values = {"a": Tally, "b": Namespace(n=1), "c": Blank(), "d": open_ended, "e": Event()}
-    held = held_values(Held(**values, f=Tally()))
-    assert [name for name in held if name[0] in "abcdef"] == ["f.passes"]
+    of_file = type("OfFile", (Tally,), {"__module__": "a file that nobody has imported"})
+    normal = torch.distributions.Normal(0.0, 1.0)
+    held = held_values(Held(**values, f=Tally(), g=normal, h=of_file()))
+    assert [name for name in held if name[0] in "abcdefgh"] == ["f.passes", "h.passes"]
 
 
 def test_what_has_no_numbers_to_compare_is_left_out() -> None:
