@@ -49,6 +49,12 @@ NOISE = (
     Species("`torch.randn_like`", disturbed(lambda h: h + torch.randn_like(h) / 10)),
     Species("`torch.bernoulli`", disturbed(lambda h: h * torch.bernoulli(0.5 + 0 * h.detach()))),
     Species(
+        "`torch.rand(..., generator=...)`",
+        disturbed(lambda h: h * torch.rand(6, generator=torch.Generator().manual_seed(0))),
+        NONE,
+        "the module draws noise by torch.rand with a generator of its own",
+    ),
+    Species(
         "`bernoulli_`",
         disturbed(lambda h: h * torch.empty_like(h).bernoulli_(0.5)),
         NONE,

@@ -144,9 +144,6 @@ def no_net(module: nn.Module, function: Any) -> Any:
         def __call__(self, params: Any, x: Tensor) -> Any:
             return function(params, x)
 
-        def _on(self, device: torch.device) -> Any:
-            return SimpleNamespace(module=module)
-
     return Stand()
 
 
@@ -161,18 +158,6 @@ def test_passes_are_one_in_training_and_one_in_evaluation_on_copies() -> None:
     w = torch.zeros(1)
     passes.run_passes(net, {"w": w}, torch.zeros(1))  # type: ignore[arg-type]
     assert seen == [(True, False, 0, False), (False, False, 0, False)] and w.item() == 0
-
-
-def test_what_a_pass_leaves_behind_is_named() -> None:
-    module = nn.Linear(1, 1)
-    left = lambda function: passes.left_behind(no_net(module, function), {}, torch.zeros(1))
-    assert left(lambda params, x: x.add_(1)) == ""
-    draws = left(lambda params, x: torch.rand(1))
-    assert draws == "it draws from torch's common randomness"
-    assert left(lambda params, x: setattr(module, "calls", 1)) == (
-        'it changes its own attribute "calls" in its forward pass'
-    )
-    assert left(lambda params, x: setattr(module, "calls", 1)) == ""
 
 
 def test_inputs_are_left_as_they_are_and_what_is_nan_is_not_compared() -> None:

@@ -42,29 +42,29 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
 def _rand(
     *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
-    check_training("torch.rand")
+    _check_draw("torch.rand", options)
     return _numbers(uniform, _shape(size, options), dtype or torch.get_default_dtype())
 
 
 def _randn(
     *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
-    check_training("torch.randn")
+    _check_draw("torch.randn", options)
     return _numbers(_normal, _shape(size, options), dtype or torch.get_default_dtype())
 
 
-def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    check_training("torch.rand_like")
+def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    _check_draw("torch.rand_like", options)
     return _numbers(uniform, tuple(input.shape), dtype or input.dtype)
 
 
-def _randn_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    check_training("torch.randn_like")
+def _randn_like(input: Tensor, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    _check_draw("torch.randn_like", options)
     return _numbers(_normal, tuple(input.shape), dtype or input.dtype)
 
 
-def _bernoulli(input: Tensor, p: float | None = None, **_: Any) -> Tensor:
-    check_training("torch.bernoulli")
+def _bernoulli(input: Tensor, p: float | None = None, **options: Any) -> Tensor:
+    _check_draw("torch.bernoulli", options)
     drawn = uniform(current().next_key(), tuple(input.shape))
     return (drawn < (input if p is None else p)).to(input.dtype)
 
@@ -87,6 +87,21 @@ def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
     is_given_whole = len(size) == 1 and not isinstance(size[0], int)
     asked = options.get("size", size[0] if is_given_whole else size)
     return tuple(asked)
+
+
+def _check_draw(name: str, options: dict[str, Any]) -> None:
+    """Refuse noise that is not the step's own; what is left out would be so without a word."""
+    if options.get("generator") is not None:
+        raise NetError(
+            f"the module draws noise by {name} with a generator of its own, but engines draw from "
+            "the step's key and would ignore it",
+            "for numbers that stay the same, draw them in __init__ and register them as a buffer; "
+            "for noise, leave generator= out",
+        )
+    if options.get("out") is not None:
+        message = f"the module draws noise by {name} with out=, which nothing would be written to"
+        raise NetError(message, "use what it returns")
+    check_training(name)
 
 
 def check_training(name: str) -> None:

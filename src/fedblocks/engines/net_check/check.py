@@ -19,10 +19,10 @@ from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.known_again import key_of
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
+from fedblocks.engines.net_check.own_state import left_behind
 from fedblocks.engines.net_check.passes import (
     computes_anew,
     keeps_outside,
-    left_behind,
     uses_others,
     writes_to_inputs,
 )

@@ -61,7 +61,7 @@ def _of_class(kind: type, seen: Seen) -> dict[str, Hashable]:
     state: dict[str, Hashable] = {}
     for one in kind.__mro__:
         functions = [value for value in vars(one).values() if isinstance(value, FunctionType)]
-        if not any(map(_is_own, functions)):
+        if not any(map(is_own, functions)):
             continue
         for name, value in vars(one).items():
             if isinstance(value, FunctionType):
@@ -73,11 +73,11 @@ def _of_class(kind: type, seen: Seen) -> dict[str, Hashable]:
 
 def _of_function(function: FunctionType, seen: Seen) -> Iterator[tuple[str, Hashable]]:
     """And of the functions that it calls by their names."""
-    if function in seen or not _is_own(function):
+    if function in seen or not is_own(function):
         return
     seen.add(function)
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    enclosed = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    enclosed = {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
     names = {name: function.__globals__.get(name) for name in _names(function.__code__)}
     defaults = {**(function.__kwdefaults__ or {})}
     defaults |= {str(place): value for place, value in enumerate(function.__defaults__ or ())}
@@ -93,7 +93,7 @@ def _of_function(function: FunctionType, seen: Seen) -> Iterator[tuple[str, Hash
                 yield from _of_function(value, seen)
 
 
-def _is_own(function: FunctionType) -> bool:
+def is_own(function: FunctionType) -> bool:
     """Whether a function is somebody's own, not of Python, of a package, or ours."""
     place = function.__code__.co_filename
     of_python = str(Path(os.__file__).parent), "<frozen"
@@ -137,7 +137,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, _PLAIN)
 
 
-def _is_filled(cell: Any) -> bool:
+def is_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018 - asked for, not used
     except ValueError:

@@ -1,5 +1,5 @@
-"""What a few forward passes show of a net, whatever its size: what it leaves behind, in itself, in
-its inputs, in torch's randomness or elsewhere.
+"""What a few forward passes show of a net, whatever its size: what it writes into its
+inputs, and what its code keeps elsewhere.
 """
 
 from __future__ import annotations
@@ -13,21 +13,7 @@ from torch.utils import checkpoint
 from fedblocks.core import mode
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Params
-from fedblocks.engines.net_check.inspection import plain_attributes
 from fedblocks.engines.net_check.kept_state import changed_state, state_around
-
-
-def left_behind(net: Net, params: Params, x: Tensor) -> str:
-    """What a pass changes in the module or in torch's randomness; empty: nothing."""
-    module = net._on(x.device).module
-    before, randomness = plain_attributes(module), torch.get_rng_state()
-    run_passes(net, params, x.clone())
-    after = plain_attributes(module)
-    changed = [name for name in after if before.get(name) != after[name]]
-    if changed:
-        return f'it changes its own attribute "{changed[0]}" in its forward pass'
-    is_the_same = torch.equal(randomness, torch.get_rng_state())
-    return "" if is_the_same else "it draws from torch's common randomness"
 
 
 def writes_to_inputs(net: Net, params: Params, x: Tensor) -> str:

@@ -13,12 +13,8 @@ from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.engines.net_check.company import DEPENDS
 from fedblocks.engines.net_check.inspection import loose_tensors
-from fedblocks.engines.net_check.passes import (
-    computes_anew,
-    left_behind,
-    uses_others,
-    writes_to_inputs,
-)
+from fedblocks.engines.net_check.own_state import left_behind
+from fedblocks.engines.net_check.passes import computes_anew, uses_others, writes_to_inputs
 from fedblocks.engines.net_check.swallowed import swallows_errors
 from fedblocks.engines.net_check.trial import BATCH, NetTrial
 from fedblocks.engines.steadiness import other_companies
