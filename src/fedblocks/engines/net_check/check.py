@@ -18,6 +18,7 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.known_again import key_of
+from fedblocks.engines.net_check.limits import known_limit
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
 from fedblocks.engines.net_check.passes import (
     computes_anew,
@@ -189,6 +190,8 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except Exception as error:
+            if limit := known_limit(error):
+                return NetReport(refusal=f"{limit[0]}{line_of(error)}", fix=limit[1])
             why = f"{first_line(error)}{line_of(error)}"
             refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {why}"
             if seen := range_seen(error, x, net.fields):
@@ -217,6 +220,8 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
     except NetError:
         raise
     except Exception as error:
+        if limit := known_limit(error):
+            raise NetError(*limit) from error
         if engine == "sequential" and not isinstance(error, UserError):
             raise NetError(
                 f"the module fails: {first_line(error)}{line_of(error)}",
