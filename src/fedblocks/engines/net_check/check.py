@@ -66,8 +66,8 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     logits say.
     """
     inputs = examples_for(net) if x is None else x
-    made = key_of((net.make, net.output, net.fields))
-    key = (*code_of(net.template), made, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
+    maker = key_of((net.make, net.output, net.fields))
+    key = (*code_of(net.template), maker, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
         report = _check(net, inputs, y)
         if report.refusal or report.unclear:  # perhaps of these inputs or weights alone
