@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fedblocks as fb
+from fedblocks.engines.net_check.check import check_before_run
 
 
 class Wide(nn.Module):
@@ -33,6 +34,17 @@ class Assisted(Wide):
 class InDouble(Wide):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.double())
+
+
+class AsksByName(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x)) @ self.get_parameter("head.weight").t()
+
+
+class Freezes(Wide):
+    def forward(self, x: Tensor) -> Tensor:
+        self.body.weight.requires_grad_(False)
+        return super().forward(x)
 
 
 def rows() -> fb.Federation:
@@ -73,6 +85,22 @@ def test_two_types_of_numbers_in_a_net_are_told_from_a_wrong_shape(tmp_path: Pat
     with pytest.raises(fb.UserError, match="same dtype") as error:
         run(fb.Net.of(lambda: InDouble(4)), tmp_path / "run")
     assert "dtype=torch.float64" in error.value.fix and "shape" not in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "fix"),
+    [
+        (AsksByName, "calls get_parameter, which plain PyTorch can", "self.layer.weight"),
+        (Freezes, "freezes a parameter .*, which plain PyTorch can", "detach()"),
+    ],
+)
+def test_what_works_in_plain_pytorch_alone_is_told_as_a_limit_here(
+    kind: type[Wide], said: str, fix: str
+) -> None:
+    assert kind(4)(torch.zeros(1, 3)).requires_grad  # it does work there
+    with pytest.raises(fb.UserError, match=said) as error:
+        check_before_run(fb.Net.of(lambda: kind(4), head="head"), torch.randn(9, 3), mapped=False)
+    assert fix in error.value.fix
 
 
 def test_rows_of_some_clients_are_taken_by_a_slice() -> None:

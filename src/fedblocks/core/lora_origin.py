@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from torch import nn
 
 from fedblocks.core.errors import NetError
 from fedblocks.core.parts import Params
-from fedblocks.layers.copying import copy_module
 
 
 def with_own_modules(make: Any) -> Any:
@@ -18,7 +18,7 @@ def with_own_modules(make: Any) -> Any:
     becomes of these, it makes the same.
     """
     if isinstance(make, nn.Module):
-        return copy_module(make)
+        return copy.deepcopy(make)
     if isinstance(make, partial):
         return partial(make.func, *map(with_own_modules, make.args), **make.keywords)
     return make

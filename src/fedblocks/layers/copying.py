@@ -102,7 +102,7 @@ def _storage(tensor: Tensor) -> int:
     """By what tensors are known that share numbers."""
     # one without a storage, or lazy
     with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
     return id(tensor)
 
 

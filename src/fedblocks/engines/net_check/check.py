@@ -18,6 +18,7 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.engines.net_check.company import inputs_like, mixes_examples
 from fedblocks.engines.net_check.inspection import code_of
 from fedblocks.engines.net_check.known_again import key_of
+from fedblocks.engines.net_check.limits import known_limit
 from fedblocks.engines.net_check.merging import findings_on_adapters, require_merging
 from fedblocks.engines.net_check.own_state import left_behind
 from fedblocks.engines.net_check.passes import (
@@ -66,8 +67,8 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     logits say.
     """
     inputs = examples_for(net) if x is None else x
-    made = key_of((net.make, net.output, net.fields))
-    key = (*code_of(net.template), made, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
+    maker = key_of((net.make, net.output, net.fields))
+    key = (*code_of(net.template), maker, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
         report = _check(net, inputs, y)
         if report.refusal or report.unclear:  # perhaps of these inputs or weights alone
@@ -196,6 +197,8 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except Exception as error:
+            if limit := known_limit(error):
+                return NetReport(refusal=f"{limit[0]}{line_of(error)}", fix=limit[1])
             why = f"{first_line(error)}{line_of(error)}"
             refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {why}"
             if seen := range_seen(error, x, net.fields):
@@ -229,6 +232,8 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
     except NetError:
         raise
     except Exception as error:
+        if limit := known_limit(error):
+            raise NetError(*limit) from error
         if engine == "sequential" and not isinstance(error, UserError):
             raise NetError(
                 f"the module fails: {first_line(error)}{line_of(error)}",

@@ -30,6 +30,7 @@ _ATOMS = (
 _WRAPPED = (FunctionType, staticmethod, classmethod, property)
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, Tensor, np.ndarray)
 _TOLD = ("_parameters", "_buffers", "_modules", "training")  # of a module, in other ways
+_HOW_IT_IS_KEPT = ("__reduce__", "__reduce_ex__")
 _MOST = 1_000_000  # numbers that are looked at: to read those of a large base would take a while
 _LIBRARY = ("torch.", "fedblocks.", "builtins.")
 
@@ -96,8 +97,7 @@ class _Keys:
         kind = type(value)
         if kind is SimpleNamespace:
             return self.of(vars(value))
-        usual = object.__reduce__, object.__reduce_ex__
-        if (kind.__reduce__, kind.__reduce_ex__) != usual:
+        if any(getattr(kind, name) is not getattr(object, name) for name in _HOW_IT_IS_KEPT):
             return object()
         try:
             state = object.__reduce_ex__(value, 2)[2:3]

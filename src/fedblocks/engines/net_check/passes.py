@@ -72,14 +72,14 @@ def uses_others(net: Net, params: Params, x: Tensor) -> str:
 
 def parameters_behind(outputs: Tensor) -> list[Tensor]:
     """The tensors that a backward pass would give a gradient."""
-    waiting, seen, found = [outputs.grad_fn], set(), []
+    waiting, seen, leaves = [outputs.grad_fn], set(), []
     while waiting:
         node = waiting.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            found += [node.variable] if hasattr(node, "variable") else []
+            leaves += [node.variable] if hasattr(node, "variable") else []
             waiting += [behind for behind, _ in node.next_functions]
-    return found
+    return leaves
 
 
 def run_passes(net: Net, params: Params, x: Tensor) -> None:
