@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Params
 from fedblocks.engines.net_check.inspection import code_of
+from fedblocks.engines.net_check.known_again import key_of
 from fedblocks.engines.net_check.trial import BATCH, EXACT, ROUGH, SEED, _precise
 from fedblocks.engines.steadiness import other_companies
 from fedblocks.layers.embedding import Embedding
@@ -36,7 +37,8 @@ def mixes_examples(net: Net, data: Tensor) -> str:
     """Why a net cannot stand in a padded stack; empty: it can, or it takes no such inputs."""
     if all(map(_is_one_by_one, net.template.modules())):
         return ""
-    key = (*code_of(net.template), tuple(data.shape[1:]), data.dtype, net.dtype)
+    own = (*code_of(net.template), key_of((net.output, net.fields)))
+    key = (*own, tuple(data.shape[1:]), data.dtype, net.dtype)
     if key not in _found:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch, about a dimension that nobody named

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from fedblocks.core.frozen_hash import content_hash
-from fedblocks.engines.net_check.kept_state import _is_own
+from fedblocks.engines.net_check.kept_state import is_own
 from fedblocks.layers.copying import global_names
 
 _ATOMS = (
@@ -77,7 +77,7 @@ class _Keys:
 
     def _of_code(self, value: Any) -> Hashable:
         if isinstance(value, FunctionType):
-            return tuple(self._of_function(value)) if _is_own(value) else value
+            return tuple(self._of_function(value)) if is_own(value) else value
         if isinstance(value, MethodType):
             return self.of(value.__func__), self.of(value.__self__)
         if isinstance(value, BuiltinMethodType):

@@ -21,6 +21,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.parts import Params, is_statistic
 from fedblocks.engines.net_check.company import DEPENDS, PRECISE, _stirred, inputs_like
 from fedblocks.engines.net_check.inspection import code_of
+from fedblocks.engines.net_check.known_again import key_of
 from fedblocks.engines.net_check.trial import EXACT, ROUGH, _precise
 from fedblocks.layers.replacement import BatchNorm
 
@@ -88,7 +89,8 @@ def unlike_in_sizes(net: Net, batches: Batches) -> str:
     """
     x, *sizes = batches
     rows = hash(x.detach().contiguous().view(torch.uint8).numpy().tobytes())
-    key = (*code_of(net.template), rows, tuple(x.shape), x.dtype, net.dtype, *sizes)
+    own = (*code_of(net.template), key_of((net.output, net.fields)))
+    key = (*own, rows, tuple(x.shape), x.dtype, net.dtype, *sizes)
     if key not in _known:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of torch, about a dimension that nobody named
