@@ -129,6 +129,17 @@ def test_branches_are_averaged_from_changes_and_one_of_nobody_stays() -> None:
     assert after["w"].flatten().tolist() == pytest.approx([7.0, -2.0, 9.0])
 
 
+def test_a_branch_that_one_small_client_writes_takes_all_of_its_change() -> None:
+    """One example and an alpha of 0.25: the weight is below 1, and still all that there is."""
+    one = {
+        name: torch.tensor([[value]]) for name, value in {"alpha": 0.5, "s": 1.0, "n": 0.25}.items()
+    }
+    after = average_branches(
+        {"w": torch.tensor([[4.0]])}, {"w": torch.tensor([[2.0]])}, one["alpha"], one["s"], one["n"]
+    )
+    assert after["w"].tolist() == [[5.0]]  # 4 + 0.5 * 2
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_a_compressed_upload_sends_alpha_and_what_decay_leaves(decay: float) -> None:
     method = fb.PFedMB(NET, compressed_upload=True, optimizer=fb.SGD(weight_decay=decay))
