@@ -96,13 +96,13 @@ def test_what_an_optimizer_kept_is_not_changed_by_the_next_round() -> None:
     blocks = {"model": {"w": torch.zeros(1)}}
     update = Update(("model",), lambda blocks, batch: torch.zeros(()), 0.1, SGD(momentum=0.5))
     local: Any = SimpleNamespace(keep_optimizer=True, tensors={"size": torch.tensor(2.0)})
-    params = [blocks["model"]["w"]]
-    memory = memory_of(update, params, 0, kept, local)
+    trained = [("model", "w", blocks["model"]["w"])]
+    memory = memory_of(update, trained, 0, kept, local)
     assert memory["velocity"][0].tolist() == [3.0] and memory["count"][0].item() == 5.0
     memory["velocity"][0].add_(1)
     memory["count"][0].add_(1)
     assert kept["velocity/0"].tolist() == [3.0] and kept["count/0"].item() == 5.0
-    fresh = memory_of(update, params, 0, None, local)
+    fresh = memory_of(update, trained, 0, None, local)
     assert fresh["velocity"][0].tolist() == [0.0] and fresh["count"][0].item() == 0.0
     local.keep_optimizer = False
-    assert [*memory_of(update, params, 0, kept, local)] == ["velocity"]
+    assert [*memory_of(update, trained, 0, kept, local)] == ["velocity"]

@@ -141,9 +141,9 @@ def turned(outputs: torch.Tensor, bias: torch.Tensor, way: str) -> torch.Tensor:
 
 
 def turning_loss(outputs: torch.Tensor, y: torch.Tensor, way: str) -> torch.Tensor:
-    """Reads the mean of the outputs, which goes the same way."""
-    mean = outputs.detach().mean(0)
-    return cross_entropy(outputs, y, reduction="none") * (2.0 if READ[way](mean) > 0.0 else 1.0)
+    """Reads the outputs of each example, which turn one after another."""
+    factors = torch.tensor([2.0 if READ[way](own) > 0.0 else 1.0 for own in outputs.detach()])
+    return cross_entropy(outputs, y, reduction="none") * factors
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ class Visited:
     def __init__(self, *sizes: int) -> None:
         self.order = [Step(torch.arange(size), full=True) for size in sizes]
         self.keys = [f"key {place}" for place in range(len(sizes))]
-        self.tensors = "tensors"
+        self.tensors, self.kind, self.lacking = "tensors", "kind", 0
         self.done: list[Any] = []
 
     def inputs(self, place: int) -> Any:
@@ -75,7 +75,8 @@ def test_trusted_steps_are_bound_once_and_the_others_are_plain(
     )
     own = Trusted(None, Running(visit, noisy=True))  # type: ignore[arg-type]
     replayed.programs[key_of(5, 4)] = own
-    replayed._run(visit, 5)  # type: ignore[arg-type]
+    replayed.kinds["kind"] = 5
+    replayed._run(visit)  # type: ignore[arg-type]
     assert visit.done == [
         ("bound", "tensors"), ("remember", 0), (4, "key 0"), (4, "key 1"),
         ("plain", key_of(5, 3), 2), (4, "key 3"),
@@ -93,7 +94,7 @@ def test_a_program_that_is_due_is_made_faster_and_bound_again(
     monkeypatch.setattr(module, "fastest", lambda *args: visit.done.append(args) or quick)
     own = Trusted("program", Running(visit, noisy=True), runs=191)  # type: ignore[arg-type]
     replayed.programs[key_of(0, 4)] = own
-    replayed._run(visit, 0)  # type: ignore[arg-type]
+    replayed._run(visit)  # type: ignore[arg-type]
     assert visit.done == [
         ("bound", "tensors"), ("remember", 0), (4, "key 0"),
         ("program", ("inputs", 1), replayed.arena), ("bound", "tensors"), (4, None), (4, None),
@@ -109,7 +110,7 @@ def test_after_an_error_steps_are_taken_anew_in_the_plain_way(
     )
     replayed.programs[key_of(0, 4)] = Trusted(None, Running(visit, True, fails=2))  # type: ignore[arg-type]
     replayed.programs[key_of(0, 3)] = Trusted(None, Running(visit, False))  # type: ignore[arg-type]
-    replayed._run(visit, 0)  # type: ignore[arg-type]
+    replayed._run(visit)  # type: ignore[arg-type]
     assert visit.done == [
         ("bound", "tensors"), ("remember", 0), (4, "key 0"), ("back", 0, 1),
         ("plain", key_of(0, 4), 2), ("bound", "tensors"), ("remember", 3), (3, None),

@@ -131,7 +131,11 @@ def test_programs_are_begun_anew_in_every_round(monkeypatch: pytest.MonkeyPatch)
         self.round = round
 
     monkeypatch.setattr(Replayed, "_begin", begin)
-    monkeypatch.setattr(Replayed, "_run", lambda self, visit, kind: done.append((visit.kind, kind)))
+    monkeypatch.setattr(
+        Replayed,
+        "_run",
+        lambda self, visit: done.append((visit.kind, self._number(visit.kind))),
+    )
     monkeypatch.setattr(
         "fedblocks.engines.replay.replayed._Visit",
         lambda stretch, order: SimpleNamespace(kind=stretch.kind),

@@ -111,7 +111,7 @@ class Recording:
     """Stands for a recorder: it knows what it was given."""
 
     def __init__(self, inputs: Any) -> None:
-        self.inputs = inputs
+        self.inputs, self.repeatable = inputs, True
 
     def __enter__(self) -> Any:
         return self
@@ -141,7 +141,7 @@ def test_steps_are_written_down_if_they_are_many_or_known_and_it_pays(
         Replayed, "_written", lambda self, *args, **named: calls.append((args, named))
     )
     visit: Any = SimpleNamespace(
-        step=steps.append, inputs=lambda place: ("inputs", place), tensors=[1, 2, 3]
+        step=steps.append, inputs=lambda place: ("inputs", place), tensors=[1, 2, 3], lacking=0
     )
     replayed.seen[A] = seen
     replayed.before = {A: trusted("p")} if before else {}

@@ -74,6 +74,7 @@ def test_the_command_exports_the_best_model(tmp_path: Path) -> None:
 
 
 def test_adapters_for_peft_are_of_the_last_round_or_the_best(tmp_path: Path) -> None:
+    torch.manual_seed(0)  # of the base
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 4))
     tuned = fb.FedAvgLoRA(fb.lora(module, rank=2), lr=1.0)
     data = fb.small_federation(dtype=torch.float32)
