@@ -55,14 +55,17 @@ LONGEST = (
 
 # What `make test` leaves to `make test-rest`: recipes, studies, libraries of others, browsers,
 # timing, mutants; the site with its examples and notebooks; scaffolds; large data sets, streams and
-# augmentations; methods on sequences; torch's layers one by one; copies that start alike;
-# processes that mostly wait for each other.
+# augmentations; methods on sequences, over adapters and from other starts; torch's layers one by
+# one; copies that start alike; exported models with all options; generated pages; processes that
+# mostly wait for each other.
 REST = (
     *("bench", "browser", "hub", "mutants", "recipes", "studies"),
     *("docs/test_site.py", "docs/test_site_examples.py", "docs/test_notebooks.py"),
     *("docs/test_examples.py", "cli/test_new.py", "cli/test_quickstart.py", "tasks/test_scikit.py"),
     *("data/sets/test_real_images.py", "data/test_streaming.py", "core/test_augmentations.py"),
-    *("contract/test_sequences.py", "ranks/test_ends.py", "ranks/test_faults.py"),
+    *("contract/test_sequences.py", "contract/test_adapters.py", "contract/test_starts.py"),
+    *("ranks/test_ends.py", "ranks/test_faults.py", "tasks/test_runs.py"),
+    *("export/test_any_option.py", "export/test_merged.py", "docs/test_generated.py"),
     *("ranks/test_resume.py", "nets/test_torch_layers.py", "methods/test_equal_starts.py"),
 )
 
