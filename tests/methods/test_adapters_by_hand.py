@@ -16,6 +16,7 @@ import fedblocks as fb
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.server import Cohort
 from fedblocks.methods.lora.adapted import DOWN, RATIO, UP
+from fedblocks.methods.lora.fedavg_lora import _SMALL, FedAvgLoRA
 from fedblocks.methods.lora.ffa_lora import FFALoRA
 from fedblocks.methods.lora.product_lora import DELTA, Changes, ProductLoRA, _with_signs
 
@@ -150,3 +151,15 @@ def test_factors_take_turns_and_the_other_rests(round: int, turn: bool) -> None:
     writes = method.writes({}, own)
     assert (writes[UP].item(), writes[DOWN].item()) == ((6.0, 0.0) if turn else (0.0, 6.0))
     assert FFALoRA(NET).writes({}, own) == {}
+
+
+@pytest.mark.parametrize(("size", "share"), [(0.0, 0.0), (1.0, 1.0), (7.0, 1.0)])
+def test_a_weight_by_norm_is_that_of_the_product_and_of_nobody_without_examples(
+    size: float, share: float
+) -> None:
+    """B A is 2 at one place, and counts three times: a norm of 6, however many examples."""
+    down, up = torch.zeros(2, 2).double(), torch.zeros(3, 2).double()
+    down[0, 1], up[0, 0] = 1.0, 2.0
+    own: Any = SimpleNamespace(size=torch.tensor(size).double())
+    writes = FedAvgLoRA(NET, weight="norm").writes({DOWN: {A: down}, UP: {B: up}}, own)
+    assert writes[DOWN].tolist() == writes[UP].tolist() == pytest.approx([6.0 * _SMALL * share])
