@@ -16,28 +16,12 @@ from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.gateway.members import Sender
 from fedblocks.flower.gateway.requests import ROUTES, HttpRequest
 
+from .writer import Writer
+
 ANN = Sender("ann", b"key")
 LATE = Sender("ann", b"key", clock_is_right=False)
 UP, DOWN = b"/v1/fleet/push-object", b"/v1/fleet/pull-messages"
 LIMITS = Limits(request=100, spare=1000, hour_each=150)
-
-
-class Writer:
-    """What is written to a connection."""
-
-    def __init__(self, can_end: bool = True) -> None:
-        self.came, self.ended, self.drains = b"", False, 0
-        self.can_write_eof = lambda: can_end
-
-    def write(self, content: bytes) -> None:
-        assert not self.ended
-        self.came += content
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    async def drain(self) -> None:
-        self.drains += 1
 
 
 def asked(path: bytes = DOWN, length: int = 0, closing: bool = False, **headers: bytes) -> Any:

@@ -22,23 +22,7 @@ from fedblocks.flower.gateway.members import Members, anybody
 from fedblocks.flower.gateway.requests import ROUTES, UNKEYED, Body
 from fedblocks.flower.hosts.folders import ServerHost
 
-
-class Writer:
-    """What is written to a connection."""
-
-    def __init__(self, can_end: bool = True) -> None:
-        self.came, self.ended, self.drains = b"", False, 0
-        self.can_write_eof = lambda: can_end
-
-    def write(self, content: bytes) -> None:
-        assert not self.ended
-        self.came += content
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    async def drain(self) -> None:
-        self.drains += 1
+from .writer import Writer
 
 
 @pytest.mark.parametrize("can_end", [True, False])

@@ -17,19 +17,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedblocks.flower.server import registry as module
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.pulling import ROOM
-from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.records import hello_content
 
-
-def registry(**changes: Any) -> tuple[Registry, list[str]]:
-    told: list[str] = []
-    grid: Any = SimpleNamespace(get_nodes=lambda: [], push_messages=lambda _: [])
-    return Registry(grid, tell=told.append, **changes), told
-
-
-def member(client: int, size: int = 4, limit: float = 4.0) -> Member:
-    return Member(client, size, limit, {})
+from .test_registry_limits import member, registry
 
 
 def online(node: int, since: str = "9") -> Any:
