@@ -10,6 +10,7 @@ from fedblocks.core.kept_memory import memory_of
 from fedblocks.core.optimizers import MISSED, Adam
 from fedblocks.core.phases import Update
 from fedblocks.core.step_counts import lacked_in, turns
+from fedblocks.methods.flow.instance_routes import Paced
 from tests.core.test_steps_exactly import loss, one, two
 
 
@@ -50,3 +51,10 @@ def test_clients_of_a_stack_may_have_missed_other_numbers_of_steps() -> None:
     ]
     old = memory_of(plain, trained, 0, {k: v for k, v in kept.items() if k != "missed/0"}, local)
     assert old[MISSED][0].tolist() == [[0.0, 0.0]] * 2 and lacked_in(old, plain, trained) == set()
+
+
+def test_a_paced_optimizer_knows_its_first_tensors_among_some() -> None:
+    """Of five, the first two have the other rate."""
+    paced = Paced(Adam(), first=2, pace=3.0)
+    counts = [paced.at(places).first for places in ([0, 1, 4], [1, 3], [2, 3, 4], [0, 1, 2, 3, 4])]
+    assert counts == [2, 1, 0, 2] and paced.at([1]).pace == 3.0 and paced.at([1]).base == Adam()

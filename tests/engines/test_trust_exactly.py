@@ -158,6 +158,21 @@ def test_steps_are_written_down_if_they_are_many_or_known_and_it_pays(
         assert calls == []
 
 
+@pytest.mark.parametrize(("more", "repeatable"), [(0, True), (1, False)])
+def test_a_step_in_which_a_tensor_first_lacks_a_gradient_is_not_repeated(
+    replayed: Replayed, monkeypatch: pytest.MonkeyPatch, more: int, repeatable: bool
+) -> None:
+    """A repeated step would not note that it does."""
+    written: list[Any] = []
+    visit: Any = SimpleNamespace(inputs=lambda place: place, tensors=[], lacking=2)
+    visit.step = lambda place: setattr(visit, "lacking", 2 + more)
+    monkeypatch.setattr(module, "Recorder", Recording)
+    monkeypatch.setattr(Replayed, "_written", lambda self, key, own, steady: written.append(own))
+    replayed.seen[A], replayed.paces[A] = 8, Pace(11)
+    replayed._plain(A, visit, 0)
+    assert [own.repeatable for own in written] == [repeatable]
+
+
 @pytest.mark.parametrize(
     ("plain", "repeated", "written", "steps", "pays"),
     [
