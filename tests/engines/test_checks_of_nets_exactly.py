@@ -68,18 +68,18 @@ def test_a_report_is_required_of_the_engine_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrong = NetReport((Finding("it fits", {"vectorised": "too wide"}),))
-    monkeypatch.setattr(check, "_report_on", lambda net, data: wrong)
+    monkeypatch.setattr(check, "_report_on", lambda *given: wrong)
     with pytest.raises(NetError, match="it fits: too wide"):
         check._check_all(net_of(), DATA, True)
     net = net_of()
     said = check._check_all(net, DATA, False)
     assert said.startswith("the net Identity runs one client after another: ")
     assert net.unmappable == ["Identity"]
-    monkeypatch.setattr(check, "_report_on", lambda net, data: NetReport(unclear="it is odd"))
+    monkeypatch.setattr(check, "_report_on", lambda *given: NetReport(unclear="it is odd"))
     assert check._check_all(net_of(), DATA, True) == (
         "the net Identity could not be checked against plain PyTorch: it is odd"
     )
-    monkeypatch.setattr(check, "_report_on", lambda net, data: NetReport())
+    monkeypatch.setattr(check, "_report_on", lambda *given: NetReport())
     assert check._check_all(net_of(), DATA, True) == ""
 
 
@@ -180,7 +180,7 @@ def test_what_is_kept_outside_is_told_and_errors_and_warnings_are_not(
 def test_layers_over_the_batch_need_a_whole_report(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = iter([NetReport(refusal="no"), NetReport((Finding("it", {"vectorised": "is odd"}),))])
     monkeypatch.setattr(check, "mixes_examples", lambda net, data: "it mixes")
-    monkeypatch.setattr(check, "_report_on", lambda net, data: next(reports))
+    monkeypatch.setattr(check, "_report_on", lambda *given: next(reports))
     assert check._mixes(net_of(), DATA) == "it mixes"
     net = net_of()
     net.template = BatchNorm(2, track_running_stats=False)
@@ -201,16 +201,16 @@ def test_a_report_is_kept_by_code_shape_and_types_unless_it_refuses(
     monkeypatch.setattr(check, "_check", compare)
     monkeypatch.setattr(check, "_reports", {})
     net = net_of()
-    assert check.check_net(net, torch.zeros(2, 3)) is report
-    assert check.check_net(net, torch.zeros(9, 3)) is report and made == [(2, 3)]
-    check.check_net(net, torch.zeros(2, 4))
-    check.check_net(net, torch.zeros(2, 3).double())
+    assert check.check_training(net, torch.zeros(2, 3)) is report
+    assert check.check_training(net, torch.zeros(9, 3)) is report and made == [(2, 3)]
+    check.check_training(net, torch.zeros(2, 4))
+    check.check_training(net, torch.zeros(2, 3).double())
     net.dtype = torch.float64
-    check.check_net(net, torch.zeros(2, 3))
+    check.check_training(net, torch.zeros(2, 3))
     assert len(made) == 4
     report = NetReport(refusal="of these inputs")
     for _ in range(2):
-        check.check_net(net, torch.zeros(2, 5))
+        check.check_training(net, torch.zeros(2, 5))
     assert len(made) == 6
 
 
@@ -253,7 +253,11 @@ def test_an_error_of_a_property_is_the_modules_own_or_one_of_mapping() -> None:
             reason(engine, NetError("net", "fix"))
     found = {"sequential": "", "vectorised": "wrong"}
     trials: Any = dict.fromkeys(found)
-    assert check._wrong(trials, lambda trial, engine: found[engine]) == {"vectorised": "wrong"}
+    by_engine = lambda trial, engine: found[engine]
+    assert check._wrong(trials, "it is fast", by_engine) == {"vectorised": "wrong"}
+    assert check._wrong(trials, properties.OWN, by_engine) == {}  # asked once, of the module
+    asked = lambda trial, engine: f"on {engine}"
+    assert {*check._wrong(trials, properties.OWN, asked).values()} == {"on sequential"}
 
 
 # of 9: 0.1 of 1 + 9

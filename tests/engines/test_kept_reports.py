@@ -221,14 +221,14 @@ X = torch.randn(9, 3)
 
 
 def test_a_verdict_on_a_class_is_not_taken_for_one_on_a_function_or_an_instance() -> None:
-    right = fb.check_net(fb.Net.of(Layer), X)
-    assert fb.check_net(fb.Net.of(Layer), X) is right and not right.remark
+    right = check.check_training(fb.Net.of(Layer), X)
+    assert check.check_training(fb.Net.of(Layer), X) is right and not right.remark
     assert fb.check_net(fb.Net.of(by_python), X).engines == ()
     assert "seeds torch's randomness" in fb.check_net(fb.Net.of(always_alike), X).remark
     others = [fb.Net.of(Layer()), fb.Net.of(Layer(), keep_weights=True), fb.Net.of(lambda: Layer())]
-    reports = [fb.check_net(net, X) for net in others]
+    reports = [check.check_training(net, X) for net in others]
     assert len({id(right), *map(id, reports)}) == 4
-    again = fb.check_net(fb.Net.of(Layer(), keep_weights=True), X)
+    again = check.check_training(fb.Net.of(Layer(), keep_weights=True), X)
     assert again is reports[1]  # of another instance, in which nothing is another
 
 

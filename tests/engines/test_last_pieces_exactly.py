@@ -85,11 +85,11 @@ def test_passes_are_those_of_the_first_client_on_one_batch(monkeypatch: pytest.M
 
 
 def test_a_report_remarks_that_a_module_ignores_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = SimpleNamespace(is_finite=lambda: True)
+    trial = SimpleNamespace(is_finite=lambda: True, for_another_engine=lambda: None)
     monkeypatch.setattr(check, "NetTrial", SimpleNamespace(of=lambda net, x, y: trial))
     monkeypatch.setattr(check, "PROPERTIES", {"it fits": lambda own, engine: ""})
-    monkeypatch.setattr(check, "_finding_on_sizes", lambda net, x: Finding("it is alike", {}))
-    monkeypatch.setattr(check, "findings_on_adapters", lambda net, x: [])
+    alike = [Finding("it is alike", {})]
+    monkeypatch.setattr(check, "findings_on_adapters", lambda net, x: alike)
     ignores = True
     monkeypatch.setattr(check, "ignores_seed", lambda net: ignores)
     report = check._compare_all("net", "x", None)  # type: ignore[arg-type]

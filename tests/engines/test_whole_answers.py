@@ -141,7 +141,7 @@ def test_a_report_is_required_for_the_engine_that_trains(
     asked: list[Any] = []
     monkeypatch.setattr(NetReport, "require", lambda self, engine: asked.append(engine))
     monkeypatch.setattr(NetReport, "why_not", lambda self, engine: f"not {engine}")
-    monkeypatch.setattr(check, "_report_on", lambda net, data: NetReport(unclear=unclear))
+    monkeypatch.setattr(check, "_report_on", lambda *given: NetReport(unclear=unclear))
     monkeypatch.setattr(check, "_keep_from_stacks", lambda *given: given)
     net: Any = SimpleNamespace(template=nn.Identity())
     found: Any = check._check_all(net, ONE, mapped)

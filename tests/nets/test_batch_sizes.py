@@ -94,7 +94,7 @@ def test_a_run_keeps_a_net_from_stacks_that_mixes_large_batches_in_training(tmp_
     for name, value in ends["sequential"].items():
         assert torch.equal(value, ends["auto"][name])
     with pytest.raises(fb.NetError, match='use engine = "sequential"'):
-        fb.run(fb.FedAvg(net_of(change)), unequal(), rounds=1, engine="vectorised")
+        fb.run(replace(method, net=net_of(change)), unequal(), rounds=1, engine="vectorised")
 
 
 def test_a_run_asks_batches_as_large_as_its_own_with_its_own_rows(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Net:
         self.make, self.dtype, self.output = make, dtype, output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = self.adapters_are = ""  # of what nobody trains: tensors, and the rest
+        self.overwritten: set[str] = set()  # tensors that a pass writes to, once one was looked at
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             module = mappable(make_module(make))
@@ -266,9 +267,7 @@ class Net:
         return sum(p.numel() for p in self.template.parameters())
 
     def place(self, device: torch.device) -> None:
-        """Make the template for a device now: inside a derivative of torch.func it
-        could not be made.
-        """
+        """Make the template for a device: inside a derivative of torch.func it could not be."""
         self._on(device)
 
     def _on(self, device: torch.device) -> Template:
@@ -277,7 +276,8 @@ class Net:
             module = apply_once(self._copy_template(), lambda value: value.to(device))
             is_guarded = needs_guard(module, self.constant_names)
             guard = Guard(module, self.constant_names) if is_guarded else None
-            self._templates[device] = Template(module, switch, guard, self.dtype)
+            template = Template(module, switch, guard, self.dtype, self.overwritten)
+            self._templates[device] = template
         return self._templates[device]
 
     def _copy_template(self) -> nn.Module:

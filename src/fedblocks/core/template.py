@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -30,8 +30,10 @@ class Template:
         switch: Callable[[nn.Module, bool], None],
         guard: AbstractContextManager[Any] | None,
         dtype: torch.dtype,
+        overwritten: Collection[str] = (),
     ) -> None:
         self.module, self.switch, self.guard, self.dtype = module, switch, guard, dtype
+        self.overwritten = overwritten
         self.training = module.training
         self.places = tensor_places(module)
 
@@ -43,7 +45,7 @@ class Template:
             for name, value in params.items():
                 for owner, key in self.places.get(name) or refuse_unknown(params, self.places):
                     before.append((owner, key, owner[key]))
-                    owner[key] = value
+                    owner[key] = self._to_use(name, value)
             return self._guarded(call, *map(self._in_precision, inputs))
         except Exception as error:
             name = f"the net {type(self.module).__name__}"
@@ -62,6 +64,11 @@ class Template:
             return self(params, self.module, x), seen[0]
         finally:
             handle.remove()
+
+    def _to_use(self, name: str, value: Tensor) -> Tensor:
+        """A copy of what the module would write to and nobody trains: it may be the server's."""
+        is_lent = name in self.overwritten and not value.requires_grad
+        return value.clone() if is_lent else value
 
     def _in_precision(self, x: Tensor) -> Tensor:
         """Data are float32, whatever the net is."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,12 +26,14 @@ from fedblocks.engines.net_check.own_state import left_behind
 from fedblocks.engines.net_check.passes import (
     computes_anew,
     keeps_outside,
+    overwritten,
     uses_others,
     writes_to_inputs,
 )
 from fedblocks.engines.net_check.properties import (
     INPUTS_KEPT,
     NOTHING_LEFT,
+    OF_THE_NET,
     ONCE,
     OWN,
     PROPERTIES,
@@ -48,11 +52,11 @@ from fedblocks.engines.net_check.seeding import (
 )
 from fedblocks.engines.net_check.sizes import ALIKE, Batches, unlike_in_sizes
 from fedblocks.engines.net_check.swallowed import swallows_errors
-from fedblocks.engines.net_check.trial import NetTrial, examples_for
+from fedblocks.engines.net_check.trial import SIZES, NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
-EXAMPLES = 21  # as many as the three clients have
+EXAMPLES = sum(SIZES)
 
 # by the net's code and how it is made: the same net is made anew for every run
 _reports: dict[Hashable, NetReport] = {}
@@ -67,6 +71,14 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     logits say.
     """
     inputs = examples_for(net) if x is None else x
+    report = check_training(net, inputs, y)
+    if report.refusal or report.unclear:
+        return report
+    return replace(report, findings=(*report.findings, _finding_on_sizes(net, inputs.cpu())))
+
+
+def check_training(net: Net, inputs: Tensor, y: Tensor | None = None) -> NetReport:
+    """All but how it answers in batches of other sizes, which a run asks in its own."""
     maker = key_of((net.make, net.output, net.fields))
     key = (*code_of(net.template), maker, tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
@@ -87,7 +99,10 @@ def check_before_run(
     from it. Nets made of torch's layers and ours alone need no check but that of their start and of
     layers over the batch.
     """
-    if not needs_guard(net.template, net.constant_names):
+    is_guarded = needs_guard(net.template, net.constant_names)
+    if is_guarded or net.unmappable:
+        _protect(net, data)
+    if not is_guarded:
         require_numbers(net)
         require_new_modules(net)
         _require_seeded(net)
@@ -104,8 +119,14 @@ def check_before_run(
     return "; ".join(text for text in (*texts, _outside(net, data)) if text)
 
 
+def _protect(net: Net, data: Tensor) -> None:
+    """Lend a module copies of the tensors that it writes to and nobody trains."""
+    with suppress(Exception):  # on numbers that were drawn
+        net.overwritten |= overwritten(net, net.init(0), inputs_like(net, data))
+
+
 def _check_all(net: Net, data: Tensor, mapped: bool) -> str:
-    report = _report_on(net, data)
+    report = _report_on(net, data, check_training)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
         name = type(net.template).__name__
@@ -161,7 +182,8 @@ def _mixes(net: Net, data: Tensor) -> str:
     """Why a net of torch's layers cannot stand in a stack; empty: it can."""
     if not any(map(is_over_batch, net.template.modules())):
         return mixes_examples(net, data)
-    report = _report_on(net, data)  # a layer over the batch that leaves padding out hides others
+    # a layer over the batch that leaves padding out hides others
+    report = _report_on(net, data, check_net)
     return "" if report.refusal else report.why_not("vectorised")
 
 
@@ -177,16 +199,16 @@ def _keep_from_stacks(net: Net, why: str, mapped: bool) -> str:
     return f"the net {name} runs one client after another: {why}"
 
 
-def _report_on(net: Net, data: Tensor) -> NetReport:
+def _report_on(net: Net, data: Tensor, check: Callable[[Net, Tensor], NetReport]) -> NetReport:
     """A report on numbers of usual size, or on those of the data where the module
     cannot take such.
     """
     rows = data[:EXAMPLES].cpu()
     if net.fields is not None or not rows.is_floating_point():
-        return check_net(net, rows)  # numbers drawn here would be no tokens
+        return check(net, rows)  # numbers drawn here would be no tokens
     draw = torch.Generator().manual_seed(0)
-    report = check_net(net, torch.randn((EXAMPLES, *rows.shape[1:]), generator=draw))
-    return check_net(net, rows) if report.unclear else report
+    report = check(net, torch.randn((EXAMPLES, *rows.shape[1:]), generator=draw))
+    return check(net, rows) if report.unclear else report
 
 
 def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
@@ -207,11 +229,12 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
 
 
 def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
-    trials = {engine: NetTrial.of(net, x, y) for engine in ENGINES}  # each has its own module
-    if not trials["sequential"].is_finite():
+    trial = NetTrial.of(net, x, y)
+    if not trial.is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
-    findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
-    findings += [_finding_on_sizes(net, x), *findings_on_adapters(net, x)]
+    trials = dict(zip(ENGINES, (trial, trial.for_another_engine()), strict=True))
+    findings = [Finding(says, _wrong(trials, says, find)) for says, find in PROPERTIES.items()]
+    findings += findings_on_adapters(net, x)
     remark = IGNORES_SEED if ignores_seed(net) else ""
     return NetReport(tuple(findings), remark=remark)
 
@@ -221,8 +244,12 @@ def _finding_on_sizes(net: Net, x: Tensor) -> Finding:
     return Finding(ALIKE, {"vectorised": why} if why else {})
 
 
-def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:
-    reasons = {engine: _reason(trial, engine, find) for engine, trial in trials.items()}
+def _wrong(trials: Mapping[str, NetTrial], says: str, find: Found) -> Mapping[str, str]:
+    if says in OF_THE_NET:
+        engine = ENGINES[0]
+        reasons = dict.fromkeys(ENGINES, _reason(trials[engine], engine, find))
+    else:
+        reasons = {engine: _reason(trial, engine, find) for engine, trial in trials.items()}
     return {engine: reason for engine, reason in reasons.items() if reason}
 
 

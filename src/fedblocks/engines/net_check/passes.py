@@ -12,7 +12,7 @@ from torch.utils import checkpoint
 
 from fedblocks.core import mode
 from fedblocks.core.net import Net
-from fedblocks.core.parts import Params
+from fedblocks.core.parts import Params, is_statistic
 from fedblocks.engines.net_check.kept_state import changed_state, state_around
 
 
@@ -22,6 +22,16 @@ def writes_to_inputs(net: Net, params: Params, x: Tensor) -> str:
     run_passes(net, params, copy)
     is_kept = torch.equal(copy, x) or bool(x.isnan().any())
     return "" if is_kept else "it writes into them: begin with x = x.clone()"
+
+
+def overwritten(net: Net, params: Params, x: Tensor) -> set[str]:
+    """Tensors of its own that a pass writes to. A client trains copies; others would be lent."""
+    own = {name: value.clone() for name, value in params.items()}
+    for training in (True, False):
+        with torch.no_grad(), mode.mode(training, mapped=False, key=torch.tensor(0)):
+            net(own, x.clone())
+    changed = (n for n, v in own.items() if not torch.equal(v.nan_to_num(), params[n].nan_to_num()))
+    return {name for name in changed if not is_statistic(name)}
 
 
 def keeps_outside(net: Net, params: Params, x: Tensor) -> str:

@@ -21,6 +21,7 @@ from fedblocks.engines.steadiness import other_companies
 from fedblocks.layers.replacement import BatchNorm
 
 SEEDED = "the start depends on the seed alone"
+REGISTERED = "what is drawn is a parameter or a buffer"
 NOTHING_LEFT = "a forward pass leaves nothing behind"
 ONCE = "a backward pass computes nothing of the forward pass anew"
 INPUTS_KEPT = "a forward pass leaves its inputs as they are"
@@ -57,11 +58,12 @@ def _evaluates(trial: NetTrial, engine: str) -> str:
 
 def _repeats(trial: NetTrial, engine: str) -> str:
     """Client 0 again, after the others: whatever they left in the module would show."""
-    return _compare(trial, trial.train(engine, [0]), trial.train(engine)[:1])
+    return _compare(trial, trial.train(engine, 1), trial.train(engine)[:1])
 
 
 def _isolates(trial: NetTrial, engine: str) -> str:
-    return _compare(trial, trial.with_other_data().train(engine)[:1], trial.train(engine)[:1])
+    beside_others = trial.with_other_data().train(engine, 2)
+    return _compare(trial, beside_others[:1], trial.train(engine)[:1])
 
 
 def _registers(trial: NetTrial, engine: str) -> str:
@@ -135,7 +137,7 @@ def is_over_batch(layer: nn.Module) -> bool:
 
 PROPERTIES: dict[str, Found] = {
     SEEDED: _starts,
-    "what is drawn is a parameter or a buffer": _registers,
+    REGISTERED: _registers,
     NOTHING_LEFT: _keeps_to_itself,
     INPUTS_KEPT: _keeps_inputs,
     ONCE: _computes_once,
@@ -148,6 +150,9 @@ PROPERTIES: dict[str, Found] = {
     "a client trains alike before and after others": _repeats,
     "another client's data change nothing": _isolates,
 }
+
+# these are asked of the module itself, whichever engine runs it
+OF_THE_NET = (SEEDED, REGISTERED, NOTHING_LEFT, INPUTS_KEPT, ONCE, OWN)
 
 
 def _compare(

@@ -5,7 +5,7 @@ from the same starts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,14 +19,15 @@ from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.batching import Draw, batches
+from fedblocks.engines.net_check.passes import overwritten
 from fedblocks.engines.net_check.plain_loop import TorchLoop
 from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local
 
-# batches of 4 and 3, of 4, of 4, 4 and 2: steps and last batches are unequal
-SIZES = (7, 4, 10)
+# batches of 4 and 3, of 2, of 4 and 4: steps and last batches are unequal
+SIZES = (7, 2, 8)
 BATCH = 4
 SEED = 3
 RATE = 0.05
@@ -43,17 +44,26 @@ class NetTrial:
     x: Tensor
     y: Tensor
     classes: int
+    starts: list[Params]  # other weights for every client
+    first: NetTrial | None = None  # that of another engine: plain training is the same
+    rounds: dict[tuple[str, int], State] = field(default_factory=dict, init=False)  # played so far
 
     @staticmethod
     def of(net: Net, x: Tensor, y: Tensor | None) -> NetTrial:
         """The net on these examples, repeated where they are few."""
         rows = torch.arange(sum(SIZES)) % len(x)
         twin, x = _precise(net, x[rows])
-        logits = twin(twin.init(0), x)
+        twin.overwritten |= overwritten(twin, twin.init(0), x[:BATCH])
+        starts = [twin.init(client) for client in range(len(SIZES))]
+        logits = twin(starts[0], x)
         classes = int(logits.shape[-1])
         source = torch.Generator().manual_seed(SEED)
         drawn = torch.randint(0, classes, logits.shape[:-1], generator=source)
-        return NetTrial(twin, x, drawn if y is None else y[rows], classes)
+        return NetTrial(twin, x, drawn if y is None else y[rows], classes, starts)
+
+    def for_another_engine(self) -> NetTrial:
+        """The same trial on a module of its own, which nothing has run yet."""
+        return replace(self, net=_like(self.net, self.net.dtype), first=self)
 
     @property
     def tolerance(self) -> float:
@@ -63,11 +73,6 @@ class NetTrial:
     def module(self) -> nn.Module:
         """The copy of the user's module that the engines run."""
         return self.net._on(self.x.device).module
-
-    @cached_property
-    def starts(self) -> list[Params]:
-        """Other weights for every client."""
-        return [self.net.init(client) for client in range(len(SIZES))]
 
     @cached_property
     def rows(self) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -84,22 +89,27 @@ class NetTrial:
         data = Federation(self.x, self.y, rows, Rows.none(len(SIZES)), rows, classes=self.classes)
         return Experiment.of(self.method, data, SEED)
 
-    def train(self, engine: str, clients: list[int] | None = None) -> list[Params]:
-        """The tensors of some clients after a round."""
+    def train(self, engine: str, clients: int = len(SIZES)) -> list[Params]:
+        """The tensors of the first clients after a round."""
         private = self._after(engine, clients).private
-        return [private[client]["model"] for client in clients or range(len(SIZES))]
+        return [private[client]["model"] for client in range(clients)]
 
     def losses(self, engine: str) -> list[float]:
         """The clients' losses on their own examples after the round, in evaluation."""
         everybody = range(len(SIZES))
-        after = self._after(engine, None)
+        after = self._after(engine, len(SIZES))
         scores = evaluate(self.experiment, after, everybody, _engine(engine))
         return [scores["personal"][client][2] for client in everybody]
 
-    def _after(self, engine: str, clients: list[int] | None) -> State:
+    def _after(self, engine: str, clients: int) -> State:
+        if (engine, clients) not in self.rounds:
+            self.rounds[engine, clients] = self._play(engine, clients)
+        return self.rounds[engine, clients]
+
+    def _play(self, engine: str, clients: int) -> State:
         private = {client: {"model": dict(own)} for client, own in enumerate(self.starts)}
-        who = clients or range(len(SIZES))
-        state, report = run_round(self.experiment, State(0, {}, {}, private), who, _engine(engine))
+        start, who = State(0, {}, {}, private), range(clients)
+        state, report = run_round(self.experiment, start, who, _engine(engine))
         if report.refusals:
             raise NetError(
                 f"what it learns is refused: {report.refusals[0]}",
@@ -110,6 +120,8 @@ class NetTrial:
     @cached_property
     def loops(self) -> list[tuple[TorchLoop, Params]]:
         """Plain PyTorch, client by client: the trained modules and their tensors."""
+        if self.first is not None:
+            return self.first.loops
         trained = []
         for client, start in enumerate(self.starts):
             loop = TorchLoop(self.net, start, RATE)
@@ -136,8 +148,8 @@ class NetTrial:
 
     def with_other_data(self) -> NetTrial:
         """The same trial with other examples for all clients but the first."""
-        first = SIZES[0]
-        return replace(self, x=torch.cat([self.x[:first], self.x[first:].flip(0)]))
+        own, others = self.x[: SIZES[0]], self.x[SIZES[0] :]
+        return replace(self, x=torch.cat([own, others.flip(0)]), first=None)
 
 
 def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
@@ -170,10 +182,19 @@ def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
     except (RuntimeError, TypeError):
         twin = _twin(net, net.dtype)
         inputs = x
+    return _completed(twin, net), inputs
+
+
+def _like(net: Net, dtype: torch.dtype) -> Net:
+    return _completed(_twin(net, dtype), net)
+
+
+def _completed(twin: Net, net: Net) -> Net:
     dtypes = {name: value.dtype for name, value in twin.constants.items()}
     kept = {**net.base, **net.constants}  # a frozen base is a constant of the twin
+    twin.overwritten |= net.overwritten
     twin.set_constants({name: value.to(dtypes[name]) for name, value in kept.items()})
-    return twin, inputs
+    return twin
 
 
 def _twin(net: Net, dtype: torch.dtype) -> Net:
