@@ -5,6 +5,7 @@ for every method.
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import get_ident
 
 import pytest
 import torch
@@ -515,7 +516,20 @@ def test_a_fused_layer_of_a_stack_of_stacks_is_that_of_each(name):
                 assert (actual[i, j] - expected).abs().max() <= 2e-5 * expected.abs().max()
 
 
-def test_recordings_warm_up_on_one_stream():
+def test_gradients_are_recorded_in_the_thread_that_asks():
+    """A workspace of cuBLAS stays with every thread that it has met."""
+    threads = set()
+
+    def body():
+        x = torch.ones(64, 64, device="cuda", requires_grad=True)
+        x.register_hook(lambda _: threads.add(get_ident()))
+        torch.autograd.grad((x @ x).sum(), x)
+
+    captured._capture(body, torch.cuda.graph_pool_handle())
+    assert threads == {get_ident()}
+
+
+def test_recordings_use_one_stream():
     """A workspace of cuBLAS stays with every stream that it has met."""
     held = []
     for _ in range(3):

@@ -10,6 +10,7 @@ from typing import Any
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedmn import AS_PRINTED
+from fedblocks.methods.flow import POSTER
 
 COLOUR = (3, 32, 32)
 GREY = (1, 28, 28)
@@ -64,12 +65,13 @@ J1 = BenchJob(
     batch=64,
 )
 
-# the sizes that the papers use, where they are not the defaults
+# what the papers use, where it is not the default
 _PAPER: dict[str, dict[str, Any]] = {
     "pfedmb": {"branches": 5},
     "fedem": {"components": 3},
     "ifca": {"clusters": 3},
     "fedmn": dict(AS_PRINTED),
+    "flow": dict(POSTER),
 }
 
 
@@ -211,7 +213,7 @@ JOBS: dict[str, BenchJob] = {
         *_methods(),
         J3,
         J4,
-        replace(J4, name="J4/flow", about="Flow on J4", method="flow"),
+        replace(J4, name="J4/flow", about="Flow on J4", method="flow", options=_PAPER["flow"]),
         J5,
         J6,
         J7,

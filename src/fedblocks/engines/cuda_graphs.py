@@ -5,6 +5,7 @@ launching kernels one by one.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -218,21 +219,26 @@ def record_hook(
 
 
 @cache
-def _warm_up_stream(device: int) -> Any:
-    """One for all recordings: cuBLAS keeps a workspace of 32 MiB for every stream it has met."""
+def _stream(device: int) -> Any:
+    """Where everything is warmed up and recorded: cuBLAS keeps a workspace of 32 MiB for every
+    stream and every thread that it has met.
+    """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _capture(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
-    side = _warm_up_stream(torch.cuda.current_device())
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(_WARM_UP):
-            body()
-    torch.cuda.current_stream().wait_stream(side)
+    side = _stream(torch.cuda.current_device())
     recording = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recording, pool=pool):
-        body()
+    with torch.autograd.set_multithreading_enabled(False):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                body()
+        torch.cuda.current_stream().wait_stream(side)
+        with warnings.catch_warnings(), torch.cuda.graph(recording, pool=pool, stream=side):
+            # a hook may do nothing on the GPU
+            warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
+            body()
     return recording
 
 

@@ -36,4 +36,7 @@ def send(values: Tensor, device: torch.device) -> Tensor:
     """Copy to a device; to a GPU without waiting for what is queued there."""
     if device.type != "cuda":
         return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)
+    pinned = torch.empty_like(values, pin_memory=True)
+    # torch's own copy of a large table waits for all of its threads, which others may keep busy
+    pinned.view(torch.uint8).numpy()[...] = values.view(torch.uint8).numpy()
+    return pinned.to(device, non_blocking=True)
