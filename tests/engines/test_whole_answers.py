@@ -15,10 +15,9 @@ from torch import Tensor, nn
 import fedblocks.core
 from fedblocks.core.net import Net
 from fedblocks.core.state import State
-from fedblocks.engines import rehearsal, speculation
+from fedblocks.engines import devices, rehearsal, speculation
 from fedblocks.engines.auto.trial import source_digest
 from fedblocks.engines.batching import Draw, batches, generator
-from fedblocks.engines.devices import send
 from fedblocks.engines.job import Job
 from fedblocks.engines.lanes.side_by_side import _split_lanes
 from fedblocks.engines.net_check import check, properties
@@ -160,13 +159,52 @@ def test_blocks_that_are_missing_are_looked_for_by_name(monkeypatch: pytest.Monk
     assert ("FedAvg.finish", ["a", "model", "z"]) in asked
 
 
-def test_to_a_gpu_is_copied_from_pinned_memory_without_waiting() -> None:
-    pinned = SimpleNamespace(to=lambda device, **how: ("pinned", device.type, how))
-    values: Any = SimpleNamespace(
-        pin_memory=lambda: pinned, to=lambda device, **how: ("plain", device.type, how)
+def test_to_a_gpu_is_copied_from_pinned_memory_without_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = lambda name: SimpleNamespace(to=lambda device, **how: (name, device.type, how))
+    monkeypatch.setattr(devices, "pinned", lambda given: answer(f"pinned {given.name}"))
+    values: Any = SimpleNamespace(name="keys", to=answer("plain").to)
+    assert devices.send(values, torch.device("cuda")) == (  # type: ignore[comparison-overlap]
+        "pinned keys",
+        "cuda",
+        {"non_blocking": True},
     )
-    assert send(values, torch.device("cuda")) == ("pinned", "cuda", {"non_blocking": True})  # type: ignore[comparison-overlap]
-    assert send(values, torch.device("cpu")) == ("plain", "cpu", {})  # type: ignore[comparison-overlap]
+    assert devices.send(values, torch.device("cpu")) == ("plain", "cpu", {})  # type: ignore[comparison-overlap]
+
+
+TABLE = torch.arange(12).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        TABLE,
+        TABLE.T,  # not in the order of memory
+        TABLE[:, ::2],
+        TABLE[:1].expand(5, 4),
+        torch.tensor(7.5, dtype=torch.float64),  # no dimension
+        torch.empty(0, 3),
+        torch.tensor([True, False]),
+        torch.tensor([[1.5], [-0.0]], dtype=torch.bfloat16),  # which numpy has not
+    ],
+    ids=lambda values: f"{values.dtype}{[*values.shape]}",
+)
+def test_a_pinned_copy_has_all_values_in_memory_of_its_own(
+    values: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    plain = torch.empty
+
+    def empty(*shape: Any, pin_memory: bool, **how: Any) -> torch.Tensor:
+        asked.append(pin_memory)
+        return plain(*shape, **how)
+
+    monkeypatch.setattr(torch, "empty", empty)
+    copied = devices.pinned(values)
+    assert asked == [True] and copied.is_contiguous()
+    assert copied.dtype == values.dtype and torch.equal(copied, values)
+    assert copied.data_ptr() != values.data_ptr() or not values.numel()
 
 
 @pytest.mark.parametrize("error", [None, ValueError("odd")])

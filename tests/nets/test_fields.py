@@ -99,7 +99,9 @@ def test_rows_of_several_fields_are_cut_into_body_and_head_and_trained() -> None
     assert method.net.head_module == "out"
     first = fb.run(method, data, rounds=2, engine="sequential")
     other = fb.run(method, data, rounds=2, engine="vectorised")
-    assert first.summary() == other.summary()
+    one, two = dict(first.summary()), dict(other.summary())
+    assert one.pop("loss") == pytest.approx(two.pop("loss"), rel=1e-6)  # sums in another order
+    assert one == two
 
 
 def test_whole_numbers_alone_stay_whole_and_beside_fractions_they_come_back_whole() -> None:

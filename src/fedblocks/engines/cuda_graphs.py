@@ -220,9 +220,7 @@ def record_hook(
 
 @cache
 def _stream(device: int) -> Any:
-    """Where everything is warmed up and recorded: cuBLAS keeps a workspace of 32 MiB for every
-    stream and every thread that it has met.
-    """
+    """Where all is recorded: cuBLAS keeps 32 MiB for every stream and thread that it has met."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +37,19 @@ def send(values: Tensor, device: torch.device) -> Tensor:
     """Copy to a device; to a GPU without waiting for what is queued there."""
     if device.type != "cuda":
         return values.to(device)
-    pinned = torch.empty_like(values, pin_memory=True)
-    # torch's own copy of a large table waits for all of its threads, which others may keep busy
-    pinned.view(torch.uint8).numpy()[...] = values.view(torch.uint8).numpy()
-    return pinned.to(device, non_blocking=True)
+    return pinned(values).to(device, non_blocking=True)
+
+
+def pinned(values: Tensor) -> Tensor:
+    """A copy in memory that a GPU can read by itself. torch's own copy of a large table waits for
+    all of its threads, which others may keep busy.
+    """
+    own = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    _bytes(own)[...] = _bytes(values)
+    return own
+
+
+def _bytes(values: Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    bits: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    bits = values.contiguous().reshape(-1).view(torch.uint8).numpy()  # [bytes]
+    return bits
