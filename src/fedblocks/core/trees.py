@@ -80,6 +80,18 @@ def copy(tree: Tree) -> Any:
     return map_leaves(lambda t: t[:1].clone().expand_as(t) if is_repeated(t) else t.clone(), tree)
 
 
+def in_order(tree: Tree) -> Any:
+    """The same tree with numbers that lie in their order, as in a checkpoint: last bits of a
+    product may depend on how they lie.
+    """
+    return map_leaves(torch.Tensor.contiguous, tree)
+
+
+def own_in_order(tree: Tree) -> Any:
+    """Copies in memory of their own, whose numbers lie in their order."""
+    return map_leaves(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
+
+
 def shapes(tree: Tree) -> Hashable:
     """Names, shapes and dtypes, and which tensors repeat one row; something to look
     recordings up by.

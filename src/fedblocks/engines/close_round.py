@@ -17,7 +17,7 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import Pack, StackedState, merge_private
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State
-from fedblocks.core.trees import map_leaves, unbind
+from fedblocks.core.trees import own_in_order, unbind
 from fedblocks.core.uploads import Uploads, private_of, uploads_of
 from fedblocks.engines.job import Job, Trained
 from fedblocks.engines.whole_numbers import with_inputs
@@ -118,11 +118,11 @@ def private_by_client(
         ids, private = own.job.ids, own.private
         whole = own.job.cohort.population if everybody is None else everybody
         if private and not refused and len(ids) == whole:
-            return StackedState(Pack(tuple(ids), map_leaves(torch.clone, private)))
+            return StackedState(Pack(tuple(ids), own_in_order(private)))
         for client, row in zip(ids, unbind(private, len(ids)), strict=True):
             if private and client not in refused:
                 # so that nobody holds the memory of the whole cohort
-                by_client[client] = map_leaves(torch.clone, row)
+                by_client[client] = own_in_order(row)
     return by_client
 
 
