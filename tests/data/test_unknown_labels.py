@@ -4,6 +4,7 @@ and arrays.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,48 @@ def test_a_word_that_says_nothing_is_no_label_in_any_format(
     with pytest.raises(DataError, match=r"there is no (label|value)") as told:
         read(["cat", "ant", nothing] * 8, tmp_path)
     assert "-100" in told.value.fix
+
+
+@WAYS
+@pytest.mark.parametrize("nothing", ["NA", "n/a", "None", "null", "?"])
+def test_not_known_among_numbers_is_refused_in_every_format(
+    read: Read, nothing: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as told:
+        read(["0", "1", nothing] * 8, tmp_path)
+    assert told.value.message == f'the label "{nothing}" stands among numbers'
+    assert "write -100" in told.value.fix
+
+
+@WAYS
+@pytest.mark.parametrize("word", ["NA", "n/a", "null", "?"])
+def test_not_known_among_words_is_a_class_and_a_warning(
+    read: Read, word: str, tmp_path: Path
+) -> None:
+    with pytest.warns(UserWarning, match="is taken as a class like the others") as told:
+        data = read(["cat", "ant", word] * 8, tmp_path)
+    assert f'"{word}"' in str(told[0].message) and "-100" in str(told[0].message)
+    assert sorted(data.about["class_names"]) == sorted(["cat", "ant", word])
+
+
+@WAYS
+def test_none_among_words_is_a_class_without_a_word(read: Read, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = read(["mild", "severe", "none"] * 8, tmp_path)
+    assert data.about["class_names"] == ["mild", "none", "severe"]
+
+
+@WAYS
+def test_labels_of_which_none_is_known_are_refused_with_the_reason(
+    read: Read, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as told:
+        read([-100] * 24, tmp_path)
+    assert told.value.message == (
+        "all labels are -100, which stands for 'not known': nothing can be learned"
+    )
+    assert told.value.fix == "give the labels that are known"
 
 
 def test_a_label_that_is_not_a_number_is_refused_in_arrays_and_parquet(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import sys
 import weakref
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import fedblocks as fb
 from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.net_check.passes import uses_others
+from fedblocks.layers.copying import copy_module
 
 GLOBAL: Any = None  # a module that a class below uses by its name
 
@@ -274,6 +277,38 @@ def test_a_module_with_a_computed_tensor_is_refused_as_no_copy_can_be_made() -> 
     for keep_weights in (False, True):
         with pytest.raises(fb.NetError, match="the module cannot be copied: "):
             fb.Net.of(module, keep_weights=keep_weights)
+
+
+@pytest.mark.parametrize(
+    ("keep", "place", "what"),
+    [
+        (lambda m: setattr(m, "lock", Lock()), "lock", "_thread.lock"),
+        (lambda m: setattr(m.b, "held", {"file": sys.__stderr__}), "b.held", "TextIOWrapper"),
+        (lambda m: setattr(m, "rows", (n for n in range(3))), "rows", "generator"),
+    ],
+)
+def test_what_python_cannot_copy_is_named_with_its_place(
+    keep: Callable[[nn.Module], None], place: str, what: str
+) -> None:
+    with pytest.raises(fb.NetError) as caught:
+        fb.Net.of(Two(keep), keep_weights=True)
+    said = caught.value.message
+    assert said.startswith("the module cannot be copied: cannot pickle") and what in said
+    assert said.endswith(f', held by the attribute "{place}"')
+    assert "__getstate__" in str(caught.value.fix)
+
+
+def test_a_lock_that_the_module_leaves_out_of_its_copies_is_no_obstacle() -> None:
+    class Locked(Two):
+        def __init__(self) -> None:
+            super().__init__(lambda m: None)
+            self.lock = Lock()
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    copied = copy_module(Locked())
+    assert not hasattr(copied, "lock") and len(list(copied.parameters())) == 6
 
 
 def test_a_function_that_copies_a_module_is_found_out_by_a_pass() -> None:

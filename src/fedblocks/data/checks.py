@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedblocks.core.errors import DataError, count_of
 from fedblocks.data import streaming
@@ -53,9 +54,17 @@ def check_shapes(federation: Federation) -> None:
     if federation.classes < 1:
         y = federation.y
         if federation.task.of_classes and len(y) and int(y.max()) < 0:
-            message = f"labels go from {int(y.min())} to {int(y.max())}"
-            raise DataError(message, "number the classes from 0: classes, y = np.unique(y, ...)")
+            raise _no_class(y)
         raise DataError(f"classes is {federation.classes}", "give the number of classes, 1 or more")
+
+
+def _no_class(y: Tensor) -> DataError:
+    """Why labels that are all below 0 say nothing."""
+    if bool((y == IGNORE).all()):
+        message = f"all labels are {IGNORE}, which stands for 'not known': nothing can be learned"
+        return DataError(message, "give the labels that are known")
+    message = f"labels go from {int(y.min())} to {int(y.max())}"
+    return DataError(message, "number the classes from 0: classes, y = np.unique(y, ...)")
 
 
 def check_names(federation: Federation) -> None:

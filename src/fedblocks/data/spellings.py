@@ -5,6 +5,7 @@ several ways.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
@@ -15,7 +16,8 @@ import numpy.typing as npt
 from fedblocks.core.errors import DataError
 from fedblocks.core.losses import IGNORE
 
-EMPTY = ("", "nan")  # in columns of words, where "none" may be one
+EMPTY = ("", "nan")  # say nothing among words, too
+UNKNOWN = (*EMPTY, "na", "n/a", "null", "none", "?")  # how tables say that a value is not known
 MOST_DIGITS = 6  # of the number of a class
 Ids = Literal["numbers", "words"]  # what user ids are that are all whole numbers
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # the usual spelling of a number of at most 63 bits
@@ -47,9 +49,27 @@ def number_words(labels: npt.NDArray[np.str_]) -> tuple[npt.NDArray[np.int64], l
     known = labels != str(IGNORE)
     words, places = np.unique(labels[known], return_inverse=True)
     refuse_two_spellings(words.tolist(), "label")
+    _doubt(words.tolist())
     numbers = np.full(labels.shape, IGNORE, np.int64)
     numbers[known] = places
     return numbers, words.tolist()
+
+
+def _doubt(words: Sequence[str]) -> None:
+    """Refuse "NA" among numbers, which nobody means as a class; among words say that it is one."""
+    unsure = [word for word in words if word.strip().lower() in UNKNOWN]
+    others = [word for word in words if word not in unsure]
+    if unsure and others and all(map(_WHOLE.fullmatch, others)):
+        raise DataError(
+            f'the label "{unsure[0]}" stands among numbers',
+            f"write {IGNORE} for a class that is not known, or remove the row",
+        )
+    if unsure := [word for word in unsure if word.strip().lower() != "none"]:
+        warnings.warn(
+            f'the label "{unsure[0]}" is taken as a class like the others; '
+            f"write {IGNORE} for a class that is not known",
+            stacklevel=2,
+        )
 
 
 def refuse_nul(texts: Iterable[Any], what: str) -> None:

@@ -63,12 +63,29 @@ def copy_module(module: nn.Module, shared: Collection[Tensor] = ()) -> nn.Module
 def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     try:
         return copy.deepcopy(module, memo)
-    except (RuntimeError, TypeError) as error:
+    except TypeError as error:  # such as a lock or an open file
+        raise NetError(
+            f"the module cannot be copied: {error}{_uncopied(module)}",
+            "leave it out of the module, or give the module a __getstate__ without it",
+        ) from error
+    except RuntimeError as error:
         raise NetError(
             f"the module cannot be copied: {str(error).partition('.')[0]}",
             "keep no computed tensor in an attribute; instead of torch.nn.utils.weight_norm use "
             "torch.nn.utils.parametrizations.weight_norm",
         ) from error
+
+
+def _uncopied(module: nn.Module) -> str:
+    """Where a module keeps what Python cannot copy, in words; empty: it cannot be told."""
+    for place, value in _places(module):
+        try:
+            copy.deepcopy(value)
+        except TypeError:
+            return f", held by {place}"
+        except RuntimeError:  # another reason
+            continue
+    return ""
 
 
 class _Names:

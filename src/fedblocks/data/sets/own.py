@@ -21,6 +21,7 @@ from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
 from fedblocks.data.spellings import (
+    UNKNOWN,
     Ids,
     as_number,
     number_labels,
@@ -32,7 +33,6 @@ from fedblocks.data.target_columns import Label, refuse_two_roles, target_column
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 LARGEST = float(np.finfo(np.float32).max)
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
 
 @checked
@@ -162,7 +162,7 @@ def number_targets(
     numbers = [
         [
             math.nan
-            if line[place].strip().lower() in MISSING
+            if line[place].strip().lower() in UNKNOWN
             else number(line[place], name, path, row)
             for name, place in places
         ]
@@ -214,7 +214,7 @@ def check_header(path: str, names: Sequence[str]) -> None:
 
 def number(field: str, column: str, path: str, row: int) -> float:
     """A field as a number."""
-    if field.strip().lower() in MISSING:
+    if field.strip().lower() in UNKNOWN:
         message = f'there is no value in column "{column}", line {row} of {path}'
         raise DataError(message, "fill it, remove the line, or leave the column out with `columns`")
     try:

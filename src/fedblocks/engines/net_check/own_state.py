@@ -25,7 +25,8 @@ def left_behind(net: Net, params: Params, x: Tensor) -> str:
     if name:
         return (
             f'it changes its own attribute "{name}" in its forward pass, which no client owns: '
-            "compute it from the inputs, or make it once, as a buffer (register_buffer)"
+            "compute it from the inputs, or make it once, as a buffer (register_buffer); what only "
+            "tells of the pass (a time, a count) is measured outside the module"
         )
     is_the_same = torch.equal(randomness, torch.get_rng_state())
     return "" if is_the_same else "it draws from torch's common randomness"
