@@ -127,33 +127,38 @@ def loss(blocks: Any, batch: Any) -> Any:
     [
         (PADDED, 1.0, 1.0, ""),
         (PADDED, 2.0, 1.0, "Own.loss gives another result"),
-        (PADDED, 1.0, 2.0, "Own.loss depends on rows of batch that are padding"),
-        (PLAIN, 1.0, 2.0, ""),
+        (PADDED, 1.0, 6.0, "Own.loss depends on rows of batch that are padding"),
+        (PADDED, 1.0, 5.0, "Own.loss depends on rows of batch that are padding"),
+        (PLAIN, 1.0, 6.0, ""),
         (PLAIN, 2.0, 1.0, "Own.loss gives another result"),
     ],
 )
-def test_the_gradient_of_a_loss_is_the_same_again_and_beside_padding(
+def test_the_gradient_of_a_loss_is_the_same_again_and_beside_little_and_much_padding(
     monkeypatch: pytest.MonkeyPatch, own: Steadiness, again: float, padded: float, said: str
 ) -> None:
     asked: list[Any] = []
 
     def gradients(*args: Any) -> Any:
-        asked.append(args)
-        return [None, torch.tensor([again if args[-1] is None else padded])]
+        rows = None if args[-1] is None else args[-1].tolist()
+        asked.append((*args[:4], rows))
+        is_told = rows is not None and padded in rows  # the others give the usual gradient
+        return [None, torch.tensor([again if rows is None else padded if is_told else 1.0])]
 
     monkeypatch.setattr(steadiness, "_gradients", gradients)
     other = Update(("a",), lambda blocks, batch: 0, 0.1)  # type: ignore[arg-type, return-value]
     phase = Phase((other, Update(("a",), loss, 0.1)))
     stretch: Any = SimpleNamespace(phase=phase, local=None)
-    check = lambda: own.check_loss(1, stretch, "step", "key", [torch.ones(1), None])  # type: ignore[arg-type]
+    step: Any = SimpleNamespace(index=torch.arange(3))
+    check = lambda: own.check_loss(1, stretch, step, "key", [torch.ones(1), None])  # type: ignore[arg-type]
     if said:
         with pytest.raises(UserError, match=said):
             check()
     else:
         check()
-    assert [args[:4] for args in asked] == [(1, stretch, "step", "key")] * len(asked)
-    rows = [args[4] if args[4] is None else int(args[4]) for args in asked]
-    assert rows == ([None, 6] if own is PADDED and again == 1 else [None])
+    assert [args[:4] for args in asked] == [(1, stretch, step, "key")] * len(asked)
+    in_turn = [None, [6] * 4, [5] * 3]  # the second kind of padding has as many rows as the batch
+    most = 1 if own is PLAIN or again != 1 else 2 if padded == 6 else 3
+    assert [args[4] for args in asked] == in_turn[:most]
 
 
 def test_functions_of_a_phase_are_looked_at_and_the_rest_of_it_stays() -> None:

@@ -164,7 +164,7 @@ def test_computing_a_loss_again_leaves_statistics_and_tensors_as_they_are() -> N
         key = step_key(stretch, 1)
         for again in (
             lambda: _gradients(0, stretch, order[0], key, None),
-            lambda: _gradients(0, stretch, order[0], key, torch.tensor(1)),
+            lambda: _gradients(0, stretch, order[0], key, torch.tensor([1, 0])),
             lambda: behaviour._loss(0, stretch, order[0]),
         ):
             again()

@@ -34,6 +34,16 @@ class Summed(Tempered):
         return cross_entropy(self.predict(blocks, batch.x), batch.y, reduction="sum")
 
 
+class Halved(Tempered):
+    """Leaves examples out where more than half of a batch is padding."""
+
+    def own_loss(self, blocks: fb.Blocks, batch: fb.Batch) -> Tensor:
+        is_real = batch.mask.bool()
+        keeps = is_real if 2 * is_real.sum() > len(is_real) else is_real & (batch.y == 0)
+        losses = cross_entropy(self.predict(blocks, batch.x), batch.y, reduction="none")
+        return (losses * keeps).sum() / keeps.sum().clamp(min=1)
+
+
 class Centred(Tempered):
     def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
         logits = super().predict(blocks, x)
@@ -152,6 +162,7 @@ def run(kind: type[fb.Method], out: Path, engine: str) -> fb.Result:
 
 PADDED = {
     PlainMean: "PlainMean.own_loss depends on rows of batch that are padding",
+    Halved: "Halved.own_loss depends on rows of batch that are padding",
     Summed: "Summed.own_loss depends on rows of batch that are padding",
     Chosen: "Chosen.prepare depends on rows of client.x and client.y that are padding",
     Averaged: "Averaged.finish depends on rows of client.x and client.y that are padding",

@@ -23,7 +23,7 @@ _REAL = 8  # rows of the client that its functions are tried with
 _PADDING = 40  # rows beside them: enough to turn a choice that counts them
 _LABELS = 4  # rows of the data, by their targets, that stand in the padded places
 _LOOKED_AT = 10_000  # rows of the data that they are chosen from
-_BESIDE = 4  # padded rows of a batch
+_BESIDE = 4  # padded rows of a batch, at first
 # relative differences that rounding explains
 _TOLERANCES = {torch.float64: 1e-9}
 _ROUGH = 1e-4
@@ -79,10 +79,11 @@ class Steadiness:
             self._refuse_change(loss, "batch")
         if not self.is_padded:
             return
-        row = _unlike_rows(stretch.local)[-1]
-        if not self._is_same(joined, _joined(_gradients(place, stretch, step, key, row))):
-            fix = "average by batch.loss(logits) or batch.mean(losses)"
-            self._refuse_padding(loss, "batch", fix)
+        rows = _unlike_rows(stretch.local)
+        for beside in (rows[-1:].expand(_BESIDE), rows[:1].expand(len(step.index))):
+            if not self._is_same(joined, _joined(_gradients(place, stretch, step, key, beside))):
+                fix = "average by batch.loss(logits) or batch.mean(losses)"
+                self._refuse_padding(loss, "batch", fix)
 
     def check_view(self, view: Callable[..., Any], blocks: Any, x: Tensor, usual: Tensor) -> None:
         """Refuse a prediction that depends on the examples beside it; `usual` is that of all."""
@@ -131,18 +132,18 @@ class Steadiness:
 
 
 def _gradients(
-    place: int, stretch: PhaseRun, step: Step, key: Tensor, row: Tensor | None
+    place: int, stretch: PhaseRun, step: Step, key: Tensor, rows: Tensor | None
 ) -> list[Tensor | None]:
-    """Of a loss at the same place once more; with a row, there is padding that holds it."""
+    """Of a loss at the same place once more; with rows, they stand in padded places."""
     again = replace(stretch, blocks=copy(stretch.blocks))  # the pass writes its statistics there
-    if row is None:
+    if rows is None:
         return loss_gradients(place, again, batch_of(stretch.local, step, key), step)
-    index = torch.cat([step.index, step.index.new_full((_BESIDE,), -1)])
+    index = torch.cat([step.index, step.index.new_full((len(rows),), -1)])
     step = replace(step, index=index, full=False)
     batch = batch_of(stretch.local, step, key)
     source = stretch.local.source
     for name, values in (("x", source.x), ("y", source.y)):
-        batch[name][-_BESIDE:] = values[row].to(batch[name].dtype)
+        batch[name][-len(rows) :] = values[rows].to(batch[name].dtype)
     return loss_gradients(place, again, batch, step)
 
 
