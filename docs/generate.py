@@ -445,14 +445,15 @@ def store_checks() -> None:
 def main() -> None:
     if "--checks" in sys.argv:
         store_checks()
+    made = pages()
     stale = [
         path.name
-        for path, text in pages().items()
+        for path, text in made.items()
         if not path.is_file() or path.read_text() != text
     ]
     if "--stale" in sys.argv:
         sys.exit(f"out of date: {', '.join(stale)}; run python docs/generate.py" if stale else 0)
-    for path, text in pages().items():
+    for path, text in made.items():
         path.write_text(text)
     print(f"wrote {len(stale)} pages" if stale else "all pages are up to date")
 
