@@ -21,6 +21,12 @@ from fedblocks.core.blocks import (
     server_name,
 )
 from fedblocks.core.common_adapters import check_common_adapters
+from fedblocks.core.common_blocks import (
+    Start,
+    check_common_rules,
+    check_same_shapes,
+    check_same_start,
+)
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params, Part, Sized, is_statistic
@@ -42,20 +48,25 @@ def initial_state(
     methods: Mapping[str, Method], population: int, seed: int, device: torch.device | str = "cpu"
 ) -> State:
     """The state before the first round; groups of clients that share a server name must
-    agree on its shape, and on what adapters in it mean.
+    agree on its shape, its start and its rule, and on what adapters in it mean.
     """
     server: Blocks = {}
     memory: dict[str, Blocks] = {}
+    first: dict[str, tuple[str, Start]] = {}  # a block of the server -> its first group and start
     for group, method in methods.items():
         for name, block in method.blocks().items():
             if not isinstance(block, NOT_ON_THE_SERVER):
-                slots = to_device(initial_slots(block, population, seed), device)
-                key = server_name(name, block)
-                _check_same_shapes(key, group, server.get(key), slots)
+                key, start = server_name(name, block), partial(initial_slots, block, population)
+                slots = to_device(start(seed), device)
+                if key in first:
+                    check_same_shapes(key, group, slots, server[key])
+                    check_same_start(key, first[key], (group, start), seed)
+                first.setdefault(key, (group, start))
                 server.setdefault(key, slots)
                 if isinstance(block, Federated):
                     memory.setdefault(key, in_order(block.rule.memory(server[key])))
         check_statistics(method)
+    check_common_rules(methods)
     check_common_adapters(methods)
     return State(0, server, memory, {})
 
@@ -135,20 +146,6 @@ def to_device(params: Params, device: torch.device | str) -> Params:
     return {
         name: value if value.device == there else value.to(there) for name, value in params.items()
     }
-
-
-def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) -> None:
-    if known is None:
-        return
-    have, want = ({k: list(v.shape) for k, v in params.items()} for params in (new, known))
-    differ = sorted(name for name in have.keys() | want.keys() if have.get(name) != want.get(name))
-    if differ:
-        mine, theirs = (shapes.get(differ[0], "missing") for shapes in (have, want))
-        raise UserError(
-            f'group "{group}" shares "{key}" with another group, but its tensors have other '
-            f'names or shapes: "{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
-            "give the block another server name, or make the modules fit together",
-        )
 
 
 def count_bytes(params: Params, skip_statistics: bool = False, rows: int = 1) -> int:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Refusal, admit, cap_groups
-from fedblocks.core.aggregate import conclude, reduce_groups
+from fedblocks.core.aggregate import reduce_groups
+from fedblocks.core.conclusions import conclude
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import Pack, StackedState, merge_private

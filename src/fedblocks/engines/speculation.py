@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedblocks.core.admission import Examination, cap_groups, examine, fitting
-from fedblocks.core.aggregate import conclude, reduce_groups
+from fedblocks.core.aggregate import reduce_groups
+from fedblocks.core.conclusions import conclude
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import merge_private

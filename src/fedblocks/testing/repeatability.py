@@ -80,7 +80,9 @@ def resume(example: Example) -> list[LearningProblem]:
 
 
 def client_order(example: Example) -> list[LearningProblem]:
-    """Neither the order in which clients are named matters, nor which number each of them has."""
+    """Neither the order in which clients are named matters, nor which number each of them has, nor
+    that some are in a group of their own.
+    """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
         expected = usual_run(example, engine)
@@ -90,7 +92,22 @@ def client_order(example: Example) -> list[LearningProblem]:
         failures += problems(sentences, f"clients named in another order, {engine.name}")
         sentences = _renumber(example, engine, expected)
         failures += problems(sentences, f"clients renumbered, {engine.name}")
-    return failures
+    return failures + _regroup(example)
+
+
+def _regroup(example: Example) -> list[LearningProblem]:
+    """Every second client in another group with the same method: nothing else."""
+    twins = {f"{group}, again": method for group, method in example.methods().items()}
+    methods = {**example.methods(), **twins}
+    members = example.members or [*example.groups] * example.federation.clients
+    groups = [f"{own}, again" if place % 2 else own for place, own in enumerate(members)]
+    experiment = Experiment(methods, example.federation, example.seed, groups)
+    state = run(experiment, Sequential(), example.cohorts()).last
+    expected = usual_run(example, Sequential())
+    sentences = differences(
+        state_leaves(state), state_leaves(expected.last), close(example.experiment())
+    )
+    return problems(sentences, "clients of one method in two groups")
 
 
 def _renumber(example: Example, engine: Engine, expected: KeptRun) -> list[str]:

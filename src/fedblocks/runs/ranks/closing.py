@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import conclude, merge_groups, reduce_groups
+from fedblocks.core.aggregate import merge_groups, reduce_groups
+from fedblocks.core.conclusions import conclude
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.reduction import reduce_slots, sum_part, where_written
