@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.common_draws import Draws, refuse_common_draws, refuse_copied_weights
 from fedblocks.core.cuts import (
     check_cut,
     check_not_empty,
@@ -62,7 +63,11 @@ class Net:
         self.overwritten: set[str] = set()  # tensors that a pass writes to, once one was looked at
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
-            module = mappable(make_module(make))
+            with Draws() as draws:
+                made = make_module(make)
+            common = draws.common(made)
+            module = mappable(made)
+        refuse_common_draws(make, module, common)
         self.loses_digits = is_double(module) and dtype != torch.float64
         self.template = in_precision(module, dtype)
         keep_masks_whole(self.template)
@@ -108,6 +113,7 @@ class Net:
             make = partial(copy_module if keep_weights else reset, module)
             if not keep_weights:
                 check_can_be_reset(module)
+                refuse_copied_weights(module)
         if inputs is not None:
             make, input_shape = partial(make_with_fields, make, inputs), (columns_of(inputs),)
         return Net(make, head, blocks, dtype, input_shape, output)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.engines.net_check.company import DEPENDS
+from fedblocks.engines.net_check.held_values import held_values
 from fedblocks.engines.net_check.inspection import loose_tensors
 from fedblocks.engines.net_check.own_state import left_behind
 from fedblocks.engines.net_check.passes import computes_anew, uses_others, writes_to_inputs
@@ -26,6 +27,7 @@ NOTHING_LEFT = "a forward pass leaves nothing behind"
 ONCE = "a backward pass computes nothing of the forward pass anew"
 INPUTS_KEPT = "a forward pass leaves its inputs as they are"
 OWN = "its outputs depend on its own parameters alone"
+_DRAWN = '"{}" is drawn, and neither a parameter nor a buffer'
 Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
 
@@ -79,8 +81,22 @@ def _registers(trial: NetTrial, engine: str) -> str:
         if isinstance(value, nn.Parameter):
             return f'"{name}" is a parameter that no module has registered'
         if again is None or not torch.equal(value, again):
-            return f'"{name}" is drawn, and neither a parameter nor a buffer'
-    return ""
+            return _DRAWN.format(name)
+    return _drawn_otherwise(trial.net)
+
+
+def _drawn_otherwise(net: Net) -> str:
+    """A number, an array or a list that the seed decides, in an attribute or what it holds."""
+    held = []
+    for seed in (1, 1, 2):
+        with seeded(seed):
+            held.append(held_values(net.make()))
+    first, again, other = held
+    return _first(
+        _DRAWN.format(place)
+        for place, value in first.items()
+        if place in other and again.get(place) == value != other[place]
+    )
 
 
 def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
