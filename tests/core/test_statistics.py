@@ -12,6 +12,7 @@ from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.fedem import FedEM
 
 ENGINES = pytest.mark.parametrize(
     "engine", [Sequential(), Vectorised(chunk=2)], ids=lambda e: e.name
@@ -60,6 +61,21 @@ def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
     again, _ = run_round(kept, state, [0], engine)
     assert torch.equal(again.private[1]["model/statistics"]["1.running_mean"], means[1])
     assert not torch.equal(again.private[0]["model/statistics"]["1.running_mean"], means[0])
+
+
+@ENGINES
+def test_a_client_keeps_the_statistics_of_every_slot_of_a_pool(images, engine):
+    method = FedEM(net(), components=2, batch_size=4, statistics="local")
+    one = Experiment.of(method, images, seed=1)
+    state, _ = run_round(one, one.start(), range(4), engine)
+    name = "1.running_mean"
+    means = [state.private[c]["components/statistics"][name] for c in range(4)]
+    assert all(mean.shape == (2, 2) and mean.all() for mean in means)  # [slots, channels]
+    assert not torch.allclose(means[0], means[1])
+    assert not state.server["components"][name].any()  # nothing was sent
+    again, _ = run_round(one, state, [0], engine)
+    assert torch.equal(again.private[1]["components/statistics"][name], means[1])
+    assert not torch.equal(again.private[0]["components/statistics"][name], means[0])
 
 
 def test_statistics_can_be_refused(images):

@@ -93,6 +93,19 @@ def test_workers_stay_from_round_to_round_and_are_forked_anew_for_another_method
     assert not set(first) & set(pids(engine)) and not any(map(alive, first))
 
 
+def test_workers_train_each_of_two_seeds_with_its_own_batches(engine) -> None:
+    """Both have one method and one federation, which workers keep."""
+    example = EXAMPLES["fedavg"]()
+    first = example.experiment()
+    for seed in (0, 1, 0):
+        experiment = replace(first, seed=seed)
+        ours, theirs = (
+            state_leaves(run_round(experiment, first.start(), example.everybody, one)[0])
+            for one in (engine, Sequential(replay=False))
+        )
+        assert [key for key in theirs if not torch.equal(ours[key], theirs[key])] == []
+
+
 def test_results_of_an_earlier_job_are_not_written_over_by_a_later_one(engine) -> None:
     example = EXAMPLES["fedavg"]()
     experiment = example.experiment()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -35,6 +37,11 @@ WAYS = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle": pickle.dumps,
+    "saved": lambda t: torch.save(t, io.BytesIO()),
+    "saved in the old way": lambda t: torch.save(
+        t, io.BytesIO(), _use_new_zipfile_serialization=False
+    ),
+    "saved with others": lambda t: torch.save({"one": [nn.Parameter(t)]}, io.BytesIO()),
     "shared": lambda t: t.clone().share_memory_(),
     "text": str,
     "text of one": lambda t: f"{t[0]:.2f}",
@@ -57,6 +64,16 @@ WAYS = {
 def test_a_number_that_python_reads_is_noticed(way) -> None:
     given = torch.tensor([3.0, 2.0, 1.0])
     with Recorder([given]) as recorder:
+        WAYS[way](given)
+    assert recorder.program(1) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_noticed_behind_the_guard_of_a_module(way) -> None:
+    """That passes on what the module asks, so that it seems to be who asks."""
+    given, module = torch.tensor([3.0, 2.0, 1.0]), nn.Module()
+    module.register_buffer("table", torch.ones(3))
+    with Recorder([given]) as recorder, Guard(module, ["table"]):
         WAYS[way](given)
     assert recorder.program(1) is None
 
@@ -87,12 +104,22 @@ def test_after_recording_torch_is_as_it_was() -> None:
     assert before == (dlpack.to_dlpack, torch.to_dlpack, torch._C._to_dlpack)
 
 
+def saved(tensor: torch.Tensor) -> bytes:
+    """The bytes of its numbers, by way of a file."""
+    file = io.BytesIO()
+    torch.save(tensor, file)
+    with ZipFile(file) as parts:
+        (name,) = (name for name in parts.namelist() if name.endswith("data/0"))
+        return parts.read(name)
+
+
 READ = {
     "tolist": lambda bias: bias.tolist()[0],
     "numpy": lambda bias: bias.detach().numpy()[0],
     "asarray": lambda bias: np.asarray(bias.detach())[0],
     "from_dlpack": lambda bias: np.from_dlpack(bias.detach())[0],
     "bytes": lambda bias: np.frombuffer(bytes(bias.detach().untyped_storage()), "f4")[0],
+    "saved": lambda bias: np.frombuffer(saved(bias.detach()), "f4")[0],
     "text": lambda bias: float(str(bias.detach()).partition("[")[2].partition(",")[0]),
     "tensor": lambda bias: torch.tensor([bias[0]]).numpy()[0],
 }

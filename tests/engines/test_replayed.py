@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedblocks.core.mode import current
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.engines.replay import replayed as replayed_steps
@@ -72,6 +73,59 @@ def test_momentum_noise_and_statistics_are_repeated() -> None:
 
     engine = compared(small(SGD(momentum=0.9, weight_decay=1e-3), make), [[0, 1], [0, 1]])
     assert any(program is not None for program in programs(engine))
+
+
+class Between(nn.Module):
+    """Two layers; somebody changes what goes from one to the other."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        inputs = EXAMPLES["fedavg"]().experiment().data.x[0].numel()
+        self.a, self.change, self.b = nn.Linear(inputs, 8), change, nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.b(self.change(torch.tanh(self.a(x.flatten(1)))))
+
+
+def with_complex_noise(h: torch.Tensor) -> torch.Tensor:
+    z = torch.view_as_complex(h.unflatten(1, (4, 2)))
+    return torch.view_as_real(z + torch.randn_like(z)).flatten(1) if current().training else h
+
+
+def in_a_named_range(h: torch.Tensor) -> torch.Tensor:
+    with torch.profiler.record_function("a name"):
+        return h * 2
+
+
+def with_noise_without_dimensions(h: torch.Tensor) -> torch.Tensor:
+    return h * (torch.rand(()) + torch.randn(())) if current().training else h
+
+
+@pytest.mark.parametrize(
+    "change", [with_complex_noise, with_noise_without_dimensions, in_a_named_range]
+)
+def test_such_a_step_is_repeated_and_made_faster(change, monkeypatch) -> None:
+    monkeypatch.setattr(replayed_steps, "clock", lambda: 0.0)  # else rounds this short do not pay
+    engine = compared(small(make=lambda: Between(change)), [[0, 1]] * 4)
+    assert any(program is not None and program.fast for program in programs(engine))
+
+
+def test_the_names_of_a_profiler_are_no_part_of_a_program() -> None:
+    given = torch.ones(3)
+    with Recorder([given]) as recorder:
+        in_a_named_range(given).add_(1)
+    assert [str(operation.call) for operation in recorder.operations] == [
+        "aten.mul.Tensor",
+        "aten.add_.Tensor",
+    ]
+
+
+def test_a_step_with_an_object_of_no_known_kind_is_not_repeated() -> None:
+    packed = torch.ops.quantized.linear_prepack_fp16(torch.ones(2, 3), None)
+    given = torch.ones(1, 3)
+    with Recorder([given]) as recorder:
+        torch.ops.quantized.linear_dynamic_fp16(given, packed)
+    assert recorder.program(1) is None
 
 
 def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> None:

@@ -268,6 +268,28 @@ def test_a_net_that_fails_on_a_single_example_is_told_where_clients_are_stacked(
         assert _takes_one(takes(answer), "sequential") == ""
 
 
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_a_net_without_a_column_of_outputs_is_told_to_return_one(with_labels: bool) -> None:
+    inputs = torch.randn(20, 6)
+    net = Net.of(lambda: nn.Sequential(nn.Linear(6, 1), nn.Flatten(0)))
+    report = check.check_net(net, inputs, inputs[:, 0] if with_labels else None)
+    assert report.refusal == "the net turns 17 inputs of shape [6] into [17], not [17, outputs]"
+    assert report.fix == "let the net return [batch, 1], without a squeeze or flatten at its end"
+
+
+class Total(nn.Linear):
+    """One number for a whole batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).sum()
+
+
+def test_a_net_that_returns_one_number_for_all_is_told_to_return_some_for_each() -> None:
+    report = check.check_net(Net.of(lambda: Total(6, 1)), torch.randn(20, 6))
+    assert report.refusal == "the net turns 17 inputs of shape [6] into [], not [17, outputs]"
+    assert report.fix == "let the net return [batch, outputs]: some numbers for each example"
+
+
 def test_a_report_is_on_numbers_that_are_the_same_each_time_or_on_tokens_of_the_data() -> None:
     seen: list[torch.Tensor] = []
     unclear = [True, False]

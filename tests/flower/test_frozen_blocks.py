@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,6 +15,7 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.local import answers_of, exchange
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask
+from fedblocks.flower.wire.messages import Wire
 from fedblocks.testing.compare import differences, report_leaves, state_leaves
 from fedblocks.testing.rounds import run
 
@@ -82,3 +84,21 @@ def test_a_client_with_another_frozen_block_is_told_which(tmp_path: Path) -> Non
     assert refusals.keys() == {1}
     assert refusals[1].reason == "frozen-mismatch"
     assert 'the frozen block "body" has the hash' in refusals[1].detail
+
+
+def test_the_score_of_a_model_that_is_refused_is_not_on_record(tmp_path: Path) -> None:
+    server, sides = everybody(experiment(), tmp_path)
+    answer = answers_of(sides)
+
+    def spoiled(client: int, message: Wire) -> Wire:
+        reply = answer(client, message)
+        if client == 1:
+            for name in [name for name in reply.arrays if name.startswith("blocks/")]:
+                reply.arrays[name] = np.full_like(reply.arrays[name], np.nan)
+        return reply
+
+    open_round = OpenRound(server, server.start(), [0, 1, 2], Ask(score="test"))
+    exchange(open_round, spoiled)
+    report = open_round.close(minimum=2).report
+    assert [(refusal.client, refusal.reason) for refusal in report.refusals] == [(1, "not-finite")]
+    assert report.counts["local"].keys() == {0, 2}

@@ -201,3 +201,21 @@ def test_half_precision_travels(tmp_path: Path) -> None:
     example = EXAMPLES["fedavg"]()
     data = small_federation(dtype=torch.bfloat16)
     assert_the_same(lambda: example.experiment(data, net=net), [[0, 1, 2], [1, 3]], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["fedem", "fedper", "fedavg_ft", "fedmn", "pfedmb", "clustered", "flow", "mean_reg_mtl"]
+)
+def test_a_client_that_joins_is_scored_as_in_a_simulation(name: str, tmp_path: Path) -> None:
+    example, cohorts = EXAMPLES[name](), [[0, 1]] * 3
+    experiment = example.experiment()
+    simulated = run(example.experiment(), Sequential(), cohorts).last
+    server, sides = everybody(example.experiment(), tmp_path)
+    progress, _ = played(server, sides, cohorts)
+    ask = Ask(train=False, evaluate=("test",), joining=True)
+    joining = OpenRound(server, progress, [2], ask)
+    exchange(joining, answers_of(sides))
+    closed = joining.close()
+    wanted = evaluate(experiment, simulated, [2], Sequential(), joining=True)
+    assert closed.report.refusals == []
+    assert differences(evaluated(closed), scores(wanted), 1e-6) == []

@@ -16,6 +16,7 @@ import fedblocks as fb
 from fedblocks.core import mode
 from fedblocks.core.random import derive
 from fedblocks.data.rows import Rows
+from fedblocks.layers.replacement import mappable
 
 ENGINES: dict[str, fb.Engine] = {
     "sequential": fb.Sequential(worth=1),
@@ -280,6 +281,108 @@ def test_noise_inside_a_layer_is_the_same_on_both_engines_and_changes_training_a
     nets = [local(make).net for make in (noisy, quiet)]
     predictions = [net(one[0], x) for net in nets]
     torch.testing.assert_close(*predictions, rtol=0, atol=1e-12)
+
+
+def in_single_layers(stack: nn.RNNBase) -> tuple[nn.ModuleList, nn.Module]:
+    """The layers of a recurrent stack, each by itself, and the dropout between them."""
+    width = stack.hidden_size * (2 if stack.bidirectional else 1)
+    layers = nn.ModuleList()
+    for number in range(stack.num_layers):
+        inputs = width if number else stack.input_size
+        options = {"batch_first": True, "bidirectional": stack.bidirectional}
+        layer = type(stack)(inputs, stack.hidden_size, **options).double()
+        tensors = stack.state_dict().items()
+        place = f"_l{number}"
+        own = {name.replace(place, "_l0"): value for name, value in tensors if place in name}
+        layer.load_state_dict(own)
+        layers.append(layer)
+    return layers, mappable(nn.Dropout(stack.dropout))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_dropout_in_a_recurrent_stack_is_between_its_layers_and_nowhere_else(
+    kind: type[nn.RNNBase], bidirectional: bool
+) -> None:
+    stack = kind(4, 5, 3, dropout=0.4, batch_first=True, bidirectional=bidirectional).double()
+    x = torch.randn(6, 7, 4, dtype=torch.float64)
+    layers, dropout = in_single_layers(stack)
+    with mode.mode(training=True, mapped=False, key=torch.tensor(3)):
+        actual = mappable(stack)(x)[0]
+    with mode.mode(training=True, mapped=False, key=torch.tensor(3)):
+        expected = x
+        for number, layer in enumerate(layers):
+            expected = layer(dropout(expected) if number else expected)[0]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+class KeptInEvaluation(Steps):
+    """Keeps its layer in evaluation mode: nothing is dropped in it."""
+
+    def train(self, mode: bool = True) -> nn.Module:
+        super().train(mode)
+        self.layer.eval()
+        return self
+
+
+KEPT_LAYERS: dict[str, Callable[[float], nn.Module]] = {
+    **NOISY_LAYERS,
+    "dropout": nn.Dropout,
+    "rnn": lambda p: nn.RNN(4, 4, 2, dropout=p, batch_first=True),
+    "lstm of one layer": lambda p: nn.LSTM(4, 4, batch_first=True),
+    "encoder": lambda p: nn.TransformerEncoder(NOISY_LAYERS["transformer"](p), 2),
+    "decoder": lambda p: Decoder(nn.TransformerDecoderLayer(4, 2, 6, p, batch_first=True)),
+}
+
+
+class Decoder(nn.Module):
+    """Reads a sequence that is its memory as well."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.layer(h, h)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KEPT_LAYERS)
+def test_a_module_may_keep_a_layer_from_dropping(kind: str, engine: str) -> None:
+    agrees_with_torch(partial(KeptInEvaluation, KEPT_LAYERS[kind], 0.5), engine)
+
+
+class Shut(Steps):
+    """Puts its layer in evaluation mode in every pass, where it is used."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.layer.eval()
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KEPT_LAYERS)
+def test_a_layer_that_is_put_in_evaluation_mode_in_a_pass_drops_nothing(
+    kind: str, engine: str
+) -> None:
+    agrees_with_torch(partial(Shut, KEPT_LAYERS[kind], 0.5), engine)
+
+
+class AskingItsLayer(Steps):
+    """Draws noise while its layer is training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.dropout(x, 0.5, self.layer.training))
+
+
+@pytest.mark.parametrize("kind", KEPT_LAYERS)
+def test_a_layer_says_whether_it_is_training_also_in_evaluation(kind: str) -> None:
+    method = local(partial(AskingItsLayer, KEPT_LAYERS[kind], 0.0))
+    experiment = fb.Experiment.of(method, data(), SEED)
+    state, _ = fb.run_round(experiment, experiment.start(), range(3), ENGINES["sequential"])
+    quiet = fb.Net.of(partial(Steps, KEPT_LAYERS[kind], 0.0), dtype=torch.float64)
+    model = state.private[0]["model"]
+    assert torch.equal(method.net(model, data().x), quiet(model, data().x))
 
 
 def test_functional_dropout_keeps_the_mean_and_normal_noise_has_spread_one() -> None:

@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedblocks.core.mode import mode
 from fedblocks.layers.attention import attention
-from fedblocks.layers.replacement import mappable
+from fedblocks.layers.replacement import mappable, switch
 
 Result = tuple[Tensor, list[Tensor]]
 CLIENTS, BATCH, STEPS, FEATURES = 3, 4, 5, 6
@@ -203,3 +203,68 @@ def test_several_queries_may_share_a_key() -> None:
     k, v = torch.randn(2, BATCH, 2, STEPS, FEATURES).unbind()
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     torch.testing.assert_close(attention(q, k, v, enable_gqa=True), expected)
+
+
+def encoder_layer() -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(FEATURES, 2, 8, dropout=0.0, batch_first=True)
+
+
+class OwnAttention(nn.MultiheadAttention):
+    """A layer of a user's own, which stays as it is."""
+
+
+KERNELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "attention": (
+        lambda: nn.MultiheadAttention(FEATURES, 2, batch_first=True),
+        "_native_multi_head_attention",
+    ),
+    "own attention": (
+        lambda: OwnAttention(FEATURES, 2, batch_first=True),
+        "_native_multi_head_attention",
+    ),
+    "an encoder's layer": (encoder_layer, "_transformer_encoder_layer_fwd"),
+    "an encoder": (
+        lambda: nn.TransformerEncoder(encoder_layer(), 2),
+        "_nested_tensor_from_mask",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_kernels_that_are_for_evaluation_alone_are_not_taken(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can be neither mapped nor exported."""
+    make, kernel = KERNELS[kind]
+    plain, x = make().eval(), sequences().float()
+    own = mappable(plain)
+    switch(own, training=False)
+    padding = torch.arange(STEPS).expand(BATCH, -1) >= 3
+
+    def call(layer: nn.Module) -> Any:
+        if isinstance(layer, nn.MultiheadAttention):
+            return layer(x, x, x, key_padding_mask=padding)
+        return layer(x, src_key_padding_mask=padding)
+
+    def taken(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("taken")
+
+    monkeypatch.setattr(torch, kernel, taken)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="taken"):
+        call(plain)
+    with torch.no_grad():
+        call(own)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_kernels_of_recurrent_layers_can_be_trained_in_evaluation_mode(
+    kind: type[nn.RNNBase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of cuDNN cannot: they ask whether the layer is training."""
+    seen, forward = list[bool](), kind.forward
+    monkeypatch.setattr(
+        kind, "forward", lambda own, *xs: seen.append(own.training) or forward(own, *xs)
+    )
+    layer = mappable(kind(FEATURES, 4).double()).eval()
+    layer(sequences())
+    assert seen == [True] and not layer.training

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from .module_methods import Rate
 from .plain import Outcome, Task, logits, mean, on
 
 
-def run(task: Task, lr: float, server_lr: float, by_examples: bool) -> Outcome:
+def run(task: Task, rate: Rate, server_lr: float, by_examples: bool) -> Outcome:
     x = task.start[0]
     zeros = {k: np.zeros_like(v) for k, v in x.items()}
     c, own, trained = zeros, dict.fromkeys(task.clients, zeros), set()
-    for cohort in task.rounds:
+    for t, cohort in enumerate(task.rounds):
+        lr = rate(t)
         copies, changes, weights = [], [], []
         for i, (batches,) in cohort.items():
             trained.add(i)

@@ -9,6 +9,7 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.optimizers import SGD, Adam
+from fedblocks.core.schedules import Milestones
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.scaffold import Scaffold
 
@@ -23,7 +24,16 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 @pytest.mark.parametrize("weigh_by", ["examples", "clients"])
 def test_two_rounds_are_those_of_the_paper(weigh_by: str, engine: Any) -> None:
     method = Scaffold(**COMMON, server_lr=0.7, weigh_by=weigh_by)
-    agrees(method, scaffold.run(task_of(method), 0.2, 0.7, weigh_by == "examples"), engine)
+    agrees(
+        method, scaffold.run(task_of(method), lambda _: 0.2, 0.7, weigh_by == "examples"), engine
+    )
+
+
+@each_engine
+def test_controls_follow_the_learning_rate_of_each_round(engine: Any) -> None:
+    method = Scaffold(**{**COMMON, "lr": Milestones(0.2, (1,), 0.1)}, server_lr=0.7)
+    outcome = scaffold.run(task_of(method), (0.2, 0.02).__getitem__, 0.7, by_examples=True)
+    agrees(method, outcome, engine)
 
 
 @each_engine

@@ -101,6 +101,15 @@ def test_the_rank_is_the_place_among_the_panel_and_equal_ones_share_it(
     assert score is not None and score["rank"] == rank
 
 
+def test_the_panel_is_ranked_by_the_seeds_that_all_have() -> None:
+    """With its second seed, FedAvg would be above 5/10, or no longer below it."""
+    for more in ("0:10/10", "0:0/10"):
+        runs = panel(mine=[seed("0:5/10")])
+        runs["fedavg"].append(seed(more))
+        score = score_of("mine", bed(**runs))
+        assert score is not None and score["rank"] == 4.5
+
+
 def test_a_member_of_the_panel_is_ranked_among_the_seven_others() -> None:
     score = score_of(PANEL[0], bed(**panel()))
     assert score is not None and score["rank"] == 8

@@ -43,6 +43,11 @@ def test_missing_clients_are_left_out_and_missing_seeds_are_refused():
         bootstrap_interval(np.array([[np.nan, np.nan], [1.0, 2.0]]))
 
 
+def test_every_seed_counts_the_same_however_many_clients_it_has():
+    values = np.array([[1.0, np.nan, np.nan], [3.0, 5.0, 7.0]])  # means 1 and 5
+    assert bootstrap_interval(values).mean == 3.0
+
+
 def test_students_quantiles_are_those_of_the_distribution():
     """The interval of n values that differ by the standard deviation 1 is t(n - 1) / sqrt(n)."""
     scipy = pytest.importorskip("scipy.stats", reason="pip install 'fedblocks[analysis]'")

@@ -85,3 +85,12 @@ def test_rows_that_partitions_share_are_hashed_once_and_other_labels_anew(monkey
     assert len(set(hashes)) == 3 and hashes[0] == hashes[3]
     one.x[0] += 1
     assert one.hash() != hashes[0]
+
+
+def test_runs_of_the_same_data_with_other_tasks_share_no_task() -> None:
+    smoothings = (0.0, 0.2)
+    tasks = [{"kind": "classification", "label_smoothing": share} for share in smoothings]
+    configs = [Config.of({**config().resolved(), "task": task}) for task in tasks]
+    with shelf.shared_data():
+        shared = [prepare(one).experiment.data.task.label_smoothing for one in configs]
+    assert tuple(shared) == smoothings

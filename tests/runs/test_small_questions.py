@@ -120,6 +120,20 @@ def test_patience_goes_on_where_a_run_does(
     assert patience_of(Config.of(small), store, after, lambda note: None) is None
 
 
+def test_patience_goes_on_with_the_personal_models_alone(tmp_path: Path, small: Table) -> None:
+    """They got better in every round, while the shared model got worse."""
+    store = RunStore.create(tmp_path / "run.db")
+    for round, (own, shared) in enumerate([(5, 9), (6, 1), (7, 1)], 1):
+        views = {"personal": own, "shared": shared}
+        metrics = [ClientMetric("validation", view, 0, n, 10, 1.0) for view, n in views.items()]
+        store.record_round(RoundRecord(round, 1.0, 1, metrics=metrics))
+    config = Config.of({**small, "stopping": {"patience": 3}})
+    patience = patience_of(config, store, 3, lambda note: None)
+    store.close()
+    assert patience is not None
+    assert (patience.waited, patience.best) == (0, 0.7)
+
+
 @pytest.mark.parametrize(("after", "waited"), [(1, 0), (2, 1)])
 def test_patience_goes_on_where_less_is_better(
     store: RunStore, small: Table, after: int, waited: int, monkeypatch: pytest.MonkeyPatch

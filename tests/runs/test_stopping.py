@@ -65,6 +65,8 @@ def rounds_until_stop(scores: list[float], better: str, **options: float) -> int
         ([3.0, 2.0, 2.5, 1.0, 1.0, 1.5], "lower", {}, 6),
         ([3.0, 4.0, 3.0], "lower", {}, 3),
         ([0.1, 0.12, 0.14, 0.16], "higher", {"least": 0.05}, 3),
+        # .14 is not better, .18 is, by .08 over .1; .19 and .2 are not
+        ([0.1, 0.14, 0.18, 0.19, 0.2], "higher", {"least": 0.05}, 5),
         ([0.1, 0.2, 0.3, 0.4], "higher", {}, None),
     ],
 )

@@ -359,3 +359,13 @@ def test_a_damaged_record_is_named_as_such_with_what_to_do(tmp_path, damage):
     ):
         store.rows("SELECT * FROM notes")
     assert "restore the file from a copy, or start the run again" in caught.value.fix
+
+
+def test_clients_that_the_reference_refused_are_not_compared() -> None:
+    rows = [
+        {"client": c, "correct": right, "examples": 10.0, "loss": 1.0}
+        for c, right in enumerate([1.0, 5.0, 9.0])
+    ]
+    summary = summarise(rows, {0: 0.5, 1: math.nan, 2: 0.5})
+    assert summary["share_below_reference"] == 1 / 2  # client 0, of 0 and 2
+    assert math.isnan(summarise(rows, dict.fromkeys(range(3), math.nan))["share_below_reference"])

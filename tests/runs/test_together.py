@@ -26,6 +26,7 @@ from fedblocks.runs.loop import Left
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
+from fedblocks.runs.storage.folder import RunFolder
 
 
 def config(seed: int, lr: float = 0.1, method: str = "fedper") -> Config:
@@ -224,3 +225,17 @@ def test_long_runs_are_stored_in_between_whatever_their_configuration_says(
     assert saved == [1, 2, 3]
     run(seldom, tmp_path / "alone")
     assert saved == [1, 2, 3] * 2
+
+
+def test_scores_right_after_training_are_stored_in_the_rounds_that_each_run_evaluates(
+    tmp_path: Path,
+) -> None:
+    """Every second round and the last: round 3 is evaluated in the shorter run alone."""
+    asked = {"evaluation": {"every": 2, "local": True}}
+    configs = [Config.of({**longer(0, rounds).resolved(), **asked}) for rounds in (3, 4)]
+    folders = [tmp_path / "three", tmp_path / "four"]
+    run_together(configs, folders)
+    query = "SELECT DISTINCT round FROM client_metrics WHERE view = 'local' ORDER BY round"
+    for folder, wanted in zip(folders, ([2, 3], [2, 4]), strict=True):
+        with RunFolder.open(folder) as opened:
+            assert [row["round"] for row in opened.store.rows(query)] == wanted

@@ -144,6 +144,12 @@ def test_a_class_that_neither_occurs_nor_is_chosen_does_not_count() -> None:
     assert measure("f1_macro", outputs, torch.tensor([0, 2, 3])) == pytest.approx((1 + 2 / 3) / 3)
 
 
+def test_a_class_that_is_chosen_but_never_there_counts_with_an_f1_of_zero() -> None:
+    """Class 0: all that is chosen is right, 2 of 3 are found, 2 * 2/3 / (1 + 2/3) = 0.8."""
+    outputs = torch.eye(2)[[0, 0, 1]]
+    assert measure("f1_macro", outputs, torch.tensor([0, 0, 0])) == pytest.approx(0.8 / 2)
+
+
 def test_a_label_that_is_never_there_nor_chosen_has_an_f1_of_zero() -> None:
     outputs, y = torch.tensor([[-1.0, 1.0]]), torch.tensor([[0.0, 1.0]])
     assert measure("f1_macro", outputs, y) == 0.5

@@ -6,7 +6,7 @@ would be that of other weights.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -17,17 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedblocks.core.errors import NetError
-from fedblocks.core.outside_modules import seeded
-from fedblocks.layers.replacement import statistics_of
+from fedblocks.core.outside_modules import DRAWN_ANEW, make_module, seeded
 
 Make = Callable[[], nn.Module]
-_FIX = (
-    "compute it in the forward pass from a parameter, make it a parameter, or start from the "
-    "weights of one module: Net.of(MyNet(), keep_weights=True)"
-)
 
 
-class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes, while a module is made, of which draws each tensor is made."""
 
     def __init__(self) -> None:
@@ -39,16 +34,16 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
         draws: set[int] = set()
         for tensor in _tensors((args, kwargs)):
             draws |= self.of.get(_storage(tensor), set())
         if torch.Tag.nondeterministic_seeded in func.tags:
             draws.add(next(self.numbers))
         if draws:
-            for tensor in _tensors(made):
+            for tensor in _tensors(output):
                 self.note(tensor, draws)
-        return made
+        return output
 
     def note(self, tensor: Tensor, draws: set[int]) -> None:
         """A tensor is made of these draws, too."""
@@ -58,21 +53,31 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def common(self, module: nn.Module) -> dict[str, str]:
         """Buffers of a module -> a parameter that is made of the same draw."""
-        found: dict[str, str] = {}
+        common: dict[str, str] = {}
         for name, buffer in module.named_buffers():
             if _is_of_torch(module, name):  # a spectral norm's: another check says what it does
                 continue
             draws = self.of.get(_storage(buffer), set())
             for other, parameter in module.named_parameters() if draws else ():
                 if draws & self.of.get(_storage(parameter), set()):
-                    found.setdefault(name, other)
-        return found
+                    common.setdefault(name, other)
+        return common
 
 
-def refuse_common_draws(make: Make, module: nn.Module, common: Mapping[str, str]) -> None:
-    """Refuse a buffer that another seed would make otherwise, from the draw of a parameter."""
-    moved = statistics_of(module)
-    constants = {name: parameter for name, parameter in common.items() if name not in moved}
+def traced_module(make: Make) -> tuple[nn.Module, dict[str, str]]:
+    """A module, and its buffers that are made of the draw of a parameter, with that."""
+    with Origins() as origins:
+        module = make_module(make)
+    return module, origins.common(module)
+
+
+def refuse_common_draws(
+    make: Make, module: nn.Module, common: Mapping[str, str], own: Collection[str]
+) -> None:
+    """Refuse a buffer that another seed would make otherwise, from the draw of a parameter; `own`
+    are the tensors of a client, which a seed draws together.
+    """
+    constants = {name: parameter for name, parameter in common.items() if name not in own}
     if not constants:
         return
     with seeded(1):
@@ -83,30 +88,9 @@ def refuse_common_draws(make: Make, module: nn.Module, common: Mapping[str, str]
         if name in drawn and parameter in drawn:
             raise NetError(
                 f'the buffer "{name}" is made from the draw of the parameter "{parameter}", but '
-                "every run draws its parameters anew from its seed, and buffers stay as they are",
-                _FIX,
+                f"{DRAWN_ANEW[0]}",
+                DRAWN_ANEW[1],
             )
-
-
-def refuse_copied_weights(module: nn.Module) -> None:
-    """Refuse a buffer that is a copy of a parameter, where the parameters will be drawn anew."""
-    for name, buffer in module.named_buffers():
-        for other, parameter in module.named_parameters():
-            if _is_copy(buffer, parameter):
-                raise NetError(
-                    f'the buffer "{name}" is a copy of the parameter "{other}", but every run '
-                    "draws its parameters anew from its seed, and buffers stay as they are",
-                    _FIX,
-                )
-
-
-def _is_copy(buffer: Tensor, parameter: Tensor) -> bool:
-    """Whether both hold the same numbers, which are not all alike."""
-    if buffer.shape != parameter.shape or not parameter.numel():
-        return False
-    with torch.no_grad():
-        is_constant = bool((parameter == parameter.flatten()[0]).all())
-        return not is_constant and torch.equal(buffer, parameter.to(buffer))
 
 
 def _is_of_torch(module: nn.Module, name: str) -> bool:

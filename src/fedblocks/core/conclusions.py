@@ -45,12 +45,12 @@ def conclude(
 
 def parties(methods: Methods) -> list[list[str]]:
     """The groups that conclude together: one method, and the same blocks of the server."""
-    found: dict[Any, list[str]] = {}
+    by_kind: dict[Any, list[str]] = {}
     for group, method in methods.items():
         if type(method).conclude is not Method.conclude:
             layout = frozenset(_server_names(method).items())
-            found.setdefault((type(method), layout), []).append(group)
-    return [*found.values()]
+            by_kind.setdefault((type(method), layout), []).append(group)
+    return [*by_kind.values()]
 
 
 def _concluded(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.common_draws import Draws, refuse_common_draws, refuse_copied_weights
+from fedblocks.core.common_draws import refuse_common_draws, traced_module
 from fedblocks.core.cuts import (
     check_cut,
     check_not_empty,
@@ -30,7 +30,6 @@ from fedblocks.core.outside_modules import (
     check_can_be_reset,
     in_precision,
     is_double,
-    make_module,
     reset,
     seeded,
     take_logits,
@@ -63,17 +62,14 @@ class Net:
         self.overwritten: set[str] = set()  # tensors that a pass writes to, once one was looked at
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
-            with Draws() as draws:
-                made = make_module(make)
-            common = draws.common(made)
-            module = mappable(made)
-        refuse_common_draws(make, module, common)
+            module, common = traced_module(make)
+            module = mappable(module)
         self.loses_digits = is_double(module) and dtype != torch.float64
         self.template = in_precision(module, dtype)
         keep_masks_whole(self.template)
         self.fields = fields_of(self.template)  # of an example; None: one tensor
-        parameters = [name for name, _ in self.template.named_parameters()]
-        self.names = [*parameters, *statistics_of(self.template)]
+        self.names = [*dict(self.template.named_parameters()), *statistics_of(self.template)]
+        refuse_common_draws(make, self.template, common, self.names)
         self.all_names = frozenset(self.names)
         self.named_head = head
         check_path(self.template, self.names, last_layer(self.template) if head is None else head)
@@ -113,7 +109,6 @@ class Net:
             make = partial(copy_module if keep_weights else reset, module)
             if not keep_weights:
                 check_can_be_reset(module)
-                refuse_copied_weights(module)
         if inputs is not None:
             make, input_shape = partial(make_with_fields, make, inputs), (columns_of(inputs),)
         return Net(make, head, blocks, dtype, input_shape, output)
@@ -282,8 +277,7 @@ class Net:
             module = apply_once(self._copy_template(), lambda value: value.to(device))
             is_guarded = needs_guard(module, self.constant_names)
             guard = Guard(module, self.constant_names) if is_guarded else None
-            template = Template(module, switch, guard, self.dtype, self.overwritten)
-            self._templates[device] = template
+            self._templates[device] = Template(module, switch, guard, self.dtype, self.overwritten)
         return self._templates[device]
 
     def _copy_template(self) -> nn.Module:

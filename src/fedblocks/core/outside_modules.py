@@ -17,6 +17,12 @@ from fedblocks.layers.copying import copy_module
 
 # a place in a tuple, a key or an attribute, or a function
 Output = int | str | Callable[[Any], Tensor]
+# of buffers made from the first weights: what is wrong, and what to do
+DRAWN_ANEW = (
+    "every run draws its parameters anew from its seed, and buffers stay as they are",
+    "compute it in the forward pass from a parameter, make it a parameter, or start from the "
+    "weights of one module: Net.of(MyNet(), keep_weights=True)",
+)
 
 
 def make_module(make: Callable[[], nn.Module]) -> nn.Module:
@@ -145,8 +151,9 @@ def reset(module: nn.Module) -> nn.Module:
 
 def check_can_be_reset(module: nn.Module) -> None:
     """Refuse a module with parameters that `reset` leaves as they are: no seed would
-    change them.
+    change them; and one with copies of those that it draws anew.
     """
+    _refuse_copied_weights(module)
     blank = copy_module(module)
     with torch.no_grad():
         for tensor in blank.parameters():
@@ -162,6 +169,27 @@ def check_can_be_reset(module: nn.Module) -> None:
                 "pass a function that makes the module, Net.of(lambda: MyNet()), or "
                 "keep_weights=True",
             )
+
+
+def _refuse_copied_weights(module: nn.Module) -> None:
+    """Refuse a buffer that is a copy of a parameter, where the parameters will be drawn anew."""
+    for name, buffer in module.named_buffers():
+        for other, parameter in module.named_parameters():
+            if _is_copy(buffer, parameter):
+                raise NetError(
+                    f'the buffer "{name}" is a copy of the parameter "{other}", but '
+                    f"{DRAWN_ANEW[0]}",
+                    DRAWN_ANEW[1],
+                )
+
+
+def _is_copy(buffer: Tensor, parameter: Tensor) -> bool:
+    """Whether both hold the same numbers, which are not all alike."""
+    if buffer.shape != parameter.shape or not parameter.numel():
+        return False
+    with torch.no_grad():
+        is_constant = bool((parameter == parameter.flatten()[0]).all())
+        return not is_constant and torch.equal(buffer, parameter.to(buffer))
 
 
 def take_logits(result: Any, output: Output | None) -> Tensor:

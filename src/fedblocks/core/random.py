@@ -50,7 +50,7 @@ def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     # its last line moves no bit above 41
     bits = _mixed_(_scrambled_(key[..., None] + index.mul_(_STEP)))
     steps = (bits >> 41).bitwise_and_(0x7FFFFF).to(torch.float32)
-    return steps.add_(0.5).div_(2**23).view(*key.shape, *shape)
+    return steps.add_(0.5).div_(2**23).view((*key.shape, *shape))
 
 
 def _scrambled_(z: Tensor) -> Tensor:

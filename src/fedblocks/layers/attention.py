@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedblocks.core.mode import current
 from fedblocks.core.precision import as_factors
 from fedblocks.layers.dense import dense
+from fedblocks.layers.fused import as_if_training
 from fedblocks.layers.mapped_attention import can_fuse, fused_attention, idle_queries
 from fedblocks.layers.noise import check_training, drop_out
 
@@ -98,16 +99,17 @@ class MultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         if self.is_fused():
-            return super().forward(
-                query,
-                key,
-                value,
-                key_padding_mask,
-                need_weights,
-                attn_mask,
-                average_attn_weights,
-                is_causal,
-            )
+            with as_if_training(self):
+                return super().forward(
+                    query,
+                    key,
+                    value,
+                    key_padding_mask,
+                    need_weights,
+                    attn_mask,
+                    average_attn_weights,
+                    is_causal,
+                )
         masks = Masks(key_padding_mask, attn_mask, is_causal and not need_weights)
         if query.dim() == 2:
             batch = 0 if self.batch_first else 1
@@ -132,7 +134,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = (self._heads(t) for t in (q, k, v))
         if self.add_zero_attn:
             k, v = (torch.cat([t, torch.zeros_like(t[..., :1, :])], -2) for t in (k, v))
-        dropout = self.dropout if current().training else 0.0
+        dropout = self.dropout if current().training and self.training else 0.0
         weights, fuses = None, not need_weights and dropout == 0 and masks.are_certain()
         if fuses and current().mapped and can_fuse(q, k, v):
             hint = masks.is_causal and masks.padding is None and q.shape[-2] == k.shape[-2]

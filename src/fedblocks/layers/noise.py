@@ -5,6 +5,7 @@ equal on every engine.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -50,7 +51,7 @@ def _randn(
     *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
     _check_draw("torch.randn", options)
-    return _numbers(_normal, _shape(size, options), dtype or torch.get_default_dtype())
+    return _normals(_shape(size, options), dtype or torch.get_default_dtype())
 
 
 def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
@@ -60,13 +61,23 @@ def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **options: Any) 
 
 def _randn_like(input: Tensor, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     _check_draw("torch.randn_like", options)
-    return _numbers(_normal, tuple(input.shape), dtype or input.dtype)
+    return _normals(tuple(input.shape), dtype or input.dtype)
 
 
 def _bernoulli(input: Tensor, p: float | None = None, **options: Any) -> Tensor:
     _check_draw("torch.bernoulli", options)
     drawn = uniform(current().next_key(), tuple(input.shape))
     return (drawn < (input if p is None else p)).to(input.dtype)
+
+
+def _normals(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Standard normal numbers; complex ones, too, have the variance 1."""
+    return _numbers(_part_of_normal if dtype.is_complex else _normal, shape, dtype)
+
+
+def _part_of_normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Real and imaginary parts of such numbers: the variance of each is a half."""
+    return _normal(key, shape) * math.sqrt(0.5)
 
 
 def _normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -80,13 +91,16 @@ def _normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _numbers(
     draw: Callable[[Tensor, tuple[int, ...]], Tensor], shape: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:
-    return draw(current().next_key(), shape).to(dtype)
+    key = current().next_key()
+    if dtype.is_complex:  # both parts are drawn, side by side
+        return torch.view_as_complex(draw(key, (*shape, 2))).to(dtype)
+    return draw(key, shape).to(dtype)
 
 
 def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
-    is_given_whole = len(size) == 1 and not isinstance(size[0], int)
+    is_given_whole = len(size) == 1 and isinstance(size[0], tuple | list)
     asked = options.get("size", size[0] if is_given_whole else size)
-    return tuple(asked)
+    return tuple(operator.index(one) for one in asked)
 
 
 def _check_draw(name: str, options: dict[str, Any]) -> None:

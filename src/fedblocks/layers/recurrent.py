@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from fedblocks.core.mode import current
 from fedblocks.core.precision import is_half, single_precision, to_single
+from fedblocks.layers.fused import as_if_training
 from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrence import recurrence
 from fedblocks.layers.state_recurrence import (
@@ -40,7 +41,8 @@ class LayerByLayer(nn.RNNBase):
         # torch's own noise between layers could not be repeated on another engine
         if isinstance(input, Tensor) and (current().mapped or self._has_noise()):
             return self._forward(input, hx)
-        return super().forward(input, hx)  # type: ignore[no-any-return]
+        with as_if_training(self):
+            return super().forward(input, hx)  # type: ignore[no-any-return]
 
     def run(self, x: Tensor, place: str, state: State) -> tuple[Tensor, State]:
         """One layer in one direction: outputs [batch, steps, hidden] and the last state."""
@@ -71,7 +73,7 @@ class LayerByLayer(nn.RNNBase):
         directions = ("", "_reverse") if self.bidirectional else ("",)
         last: list[State] = []
         for layer in range(self.num_layers):
-            if layer and self.dropout > 0 and current().training:
+            if layer and self.dropout > 0 and current().training and self.training:
                 x = drop_out(x, self.dropout, whole_channels=False)
             outs = []
             for direction in directions:

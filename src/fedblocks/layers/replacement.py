@@ -100,7 +100,7 @@ class Linear(nn.Linear):
 
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-_FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.RNNBase)
+_OURS = (MultiheadAttention, LayerByLayer)
 
 
 def mappable(module: nn.Module) -> nn.Module:
@@ -137,8 +137,8 @@ def switch(module: nn.Module, training: bool) -> None:
     """Tell all parts of a module that they are in training, or that they are not."""
     module.train(training)
     for part in module.modules():
-        if isinstance(part, _FUSED):
-            # or it takes a path that cannot be mapped or trained; it holds no noise of its own
+        if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not isinstance(part, _OURS):
+            # or it takes a path that cannot be mapped or trained; it holds no noise
             part.training = True
 
 
@@ -183,7 +183,18 @@ def _convert(path: str, module: nn.Module) -> None:
     else:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # the same gradient, as other operations can take it
+        _keep_unfused(module)
         _become(module, _form_of(module))
+
+
+def _keep_unfused(module: nn.Module) -> None:
+    """In evaluation mode, encoders would take kernels for all their layers at once, which cannot
+    be mapped or trained.
+    """
+    if isinstance(module, nn.TransformerEncoderLayer):
+        module.activation_relu_or_gelu = 0  # torch reads it for these kernels alone
+    elif isinstance(module, nn.TransformerEncoder):
+        module.use_nested_tensor = False
 
 
 def _become(module: nn.Module, kind: type[nn.Module]) -> None:

@@ -56,6 +56,7 @@ class NetTrial:
         twin.overwritten |= overwritten(twin, twin.init(0), x[:BATCH])
         starts = [twin.init(client) for client in range(len(SIZES))]
         logits = twin(starts[0], x)
+        _require_outputs(x, logits)
         classes = int(logits.shape[-1])
         source = torch.Generator().manual_seed(SEED)
         drawn = torch.randint(0, classes, logits.shape[:-1], generator=source)
@@ -150,6 +151,17 @@ class NetTrial:
         """The same trial with other examples for all clients but the first."""
         own, others = self.x[: SIZES[0]], self.x[SIZES[0] :]
         return replace(self, x=torch.cat([own, others.flip(0)]), first=None)
+
+
+def _require_outputs(x: Tensor, logits: Tensor) -> None:
+    """Refuse logits without a dimension of their own."""
+    if logits.dim() > 1:
+        return
+    outputs, inputs = list(logits.shape), f"{len(x)} inputs of shape {list(x.shape[1:])}"
+    fix = "let the net return [batch, outputs]: some numbers for each example"
+    if outputs == [len(x)]:
+        fix = "let the net return [batch, 1], without a squeeze or flatten at its end"
+    raise NetError(f"the net turns {inputs} into {outputs}, not [{len(x)}, outputs]", fix)
 
 
 def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedblocks.engines.replay.program import Layout, Program, RecordedCall, Ref, Slot, arranged
 from fedblocks.engines.replay.reads import Reads, shows_numbers
 
+_NAMES = "profiler"  # of operations that name what others take, and compute nothing
 _NOWHERE = Layout((), (), torch.float32)
 
 
@@ -63,7 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _write_down(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.repeatable = self.repeatable and not shows_numbers(func, args)
-        if not self.repeatable:
+        if not self.repeatable or func.namespace == _NAMES:
             return func(*args, **(kwargs or {}))
         refs = tuple(self._ref(a) for a in args)
         named = tuple((k, self._ref(v)) for k, v in (kwargs or {}).items())
@@ -112,6 +113,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _ref(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return Ref(self._slot(value))
+        # such as packed weights: no two can be compared
+        self.repeatable = self.repeatable and not isinstance(value, torch.ScriptObject)
         return tuple(self._ref(v) for v in value) if isinstance(value, list | tuple) else value
 
     def _slot(self, tensor: Tensor) -> Slot:

@@ -105,7 +105,7 @@ class Uniform(torch.autograd.Function):
     @staticmethod
     def forward(key, shape, step, first, second):
         key, count = key.contiguous(), math.prod(shape)
-        out = torch.empty(*key.shape, *shape, device=key.device, dtype=torch.float32)
+        out = torch.empty((*key.shape, *shape), device=key.device, dtype=torch.float32)
         _uniform[triton.cdiv(count, _BLOCK), key.numel()](
             key, out, count, step, first, second, _BLOCK
         )
