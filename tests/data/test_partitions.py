@@ -204,7 +204,7 @@ BAD = {
     "no clients": lambda: iid(LABELS, 0),
     "more clients than rows": lambda: iid(LABELS, 401),
     "negative alpha": lambda: dirichlet_labels(LABELS, 3, alpha=-1.0),
-    "labels with a fraction": lambda: iid([0.5, 1.5], 1),
+    "labels with a fraction": lambda: shards([0.5, 1.5], 1),
     "sequence labels": lambda: dirichlet_labels(np.zeros((4, 3), int), 2),
     "labels below zero": lambda: shards([-1, 0, 1, 2], 2),
     "too many classes per client": lambda: classes(LABELS, 5, 11),

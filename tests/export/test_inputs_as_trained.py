@@ -124,3 +124,41 @@ def test_another_shape_is_refused_with_the_right_one(
     model = fb.personal(fb.run(*pair, rounds=1, out=tmp_path / "run"), 0, *pair)
     with pytest.raises(fb.DataError, match=rf"the model takes \[inputs, {STEPS}\]\n.*{fix}"):
         model.predict(np.zeros(shape))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "hugging face"])
+def test_columns_of_bytes_are_refused_where_training_saw_other_numbers(
+    kind: str, tmp_path: Path
+) -> None:
+    """They would become 0 to 1; a model of pictures takes them."""
+    names = {"parquet": "pyarrow", "hugging face": "datasets"}
+    package = pytest.importorskip(names[kind], reason=f"pip install {names[kind]}")
+    bytes_ = np.arange(3 * STEPS, dtype=np.uint8).reshape(3, STEPS) * 20
+    path = tmp_path / "new.parquet"
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        rows = package.array(list(bytes_), type=package.list_(package.uint8()))
+        parquet.write_table(package.table({"x": rows}), path)
+    else:
+        features = package.Features({"x": package.Array2D((1, STEPS), "uint8")})
+        path = tmp_path / "saved"
+        package.Dataset.from_dict({"x": bytes_[:, None]}, features=features).save_to_disk(path)
+    method, data = of_numbers()
+    file = exported((method, data), tmp_path)
+    with pytest.raises(fb.DataError, match=r'column "x" of .* holds bytes \(uint8\)'):
+        fb.predict(file, path, method)
+    pictures = np.random.default_rng(0).integers(0, 256, (60, STEPS), dtype=np.uint8)
+    scaled = fb.Federation.from_users(pictures, pictures[:, 0] > 99, np.arange(60) % 3)
+    (tmp_path / "scaled").mkdir()
+    file = exported((method, scaled), tmp_path / "scaled")
+    assert len(fb.predict(file, path, method).labels) == 3
+
+
+def test_a_file_without_rows_is_told_as_such(tmp_path: Path) -> None:
+    method, data = of_numbers()
+    file = exported((method, data), tmp_path)
+    np.savez(tmp_path / "new.npz", x=np.zeros((0, STEPS)))
+    with pytest.raises(fb.DataError, match="holds no inputs: it has 0 rows") as caught:
+        fb.predict(file, tmp_path / "new.npz", method)
+    assert caught.value.fix == "give at least one"

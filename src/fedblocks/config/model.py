@@ -29,6 +29,7 @@ from fedblocks.config.sections import (
 )
 from fedblocks.config.sources import Source
 from fedblocks.config.toml import LARGEST
+from fedblocks.core.option_types import show
 
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MOST_PROCESSES = 256
 MOST_THREADS = 1024
 ALL = "all"  # the group of the clients that belong to no other
+ONE_GROUP = "leave it out of one of them: a client has one net and one method"
 
 
 class Config(Section):
@@ -130,6 +132,7 @@ class Config(Section):
         problems = list[Problem]()
         full = fill_in_defaults(table, problems)
         problems += [*_method_problems(full, problems), *task_problems(full.get("task"))]
+        problems += _group_problems(full.get("groups"))
         return _validate(full, source or Source(), problems)
 
     @staticmethod
@@ -225,4 +228,18 @@ def _method_problems(table: Table, reported: list[Problem]) -> list[Problem]:
         is_sound = not any(problem.path[: len(path)] == path for problem in reported)
         if is_sound and isinstance(method, dict):
             problems += method_problems(method, path, allow)
+    return problems
+
+
+def _group_problems(groups: Any) -> list[Problem]:
+    """Clients that are listed in two groups; those of a tag are known with the data."""
+    problems: list[Problem] = []
+    first: dict[int | str, str] = {}  # the group that lists a client
+    for name, group in groups.items() if isinstance(groups, dict) else ():
+        clients = group.get("clients") if isinstance(group, dict) else ()
+        for client in clients if isinstance(clients, list | tuple) else ():
+            if isinstance(client, int | str) and first.setdefault(client, name) != name:
+                message = f'client {show(client)} is in the group "{first[client]}", too'
+                problems.append(Problem(("groups", name, "clients"), message, ONE_GROUP))
+                break
     return problems

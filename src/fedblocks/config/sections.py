@@ -164,6 +164,12 @@ class EvaluationSection(Section):
         default=False, description="whether to try the models right after local training, too"
     )
 
+    @model_validator(mode="after")
+    def _each_once(self) -> EvaluationSection:
+        if len({*self.parts}) < len(self.parts):
+            raise ValueError(f"parts: {', '.join(self.parts)} has a name twice; name each once")
+        return self
+
 
 class CheckpointSection(Section):
     """What is kept to go on from after a kill."""

@@ -1,5 +1,5 @@
-"""Arrays and tensors that no federation takes: sparse ones, rows of unequal length, and bytes
-beside other numbers.
+"""Arrays and tensors that no federation takes: sparse ones, rows of unequal length, generators, and
+bytes beside other numbers.
 """
 
 from __future__ import annotations
@@ -37,6 +37,13 @@ def _refuse_odd_tensor(tensor: Tensor, name: str) -> None:
         raise DataError(f"{name} is a tensor of complex numbers", fix)
     if tensor.is_meta:
         raise DataError(f"{name} is on the device meta, and holds no numbers", "give its numbers")
+
+
+def refuse_iterator(values: Any, name: str) -> None:
+    """Refuse a generator, which has no length and can be read once only."""
+    if hasattr(values, "__next__"):
+        message = f"{name}: a generator or another iterator, which can be read once only"
+        raise DataError(message, "give all rows as an array or a list: list(...)")
 
 
 def as_array(values: Any, name: str) -> npt.NDArray[Any]:

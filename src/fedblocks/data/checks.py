@@ -11,6 +11,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError, count_of
 from fedblocks.data import streaming
 from fedblocks.data.duplicates import repeated_tests
+from fedblocks.data.field_bytes import remarks_on_bytes
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 from fedblocks.data.targets import (
@@ -209,7 +210,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = int(np.count_nonzero(trained & tested))
-    messages += remarks_on_targets(federation)
+    messages += [*remarks_on_targets(federation), *remarks_on_bytes(federation)]
     if gaps := gaps_in_labels(federation):
         messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     both = f"{count_of(leaked, 'row')} {'is' if leaked == 1 else 'are'} both trained and tested on"

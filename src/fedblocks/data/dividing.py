@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError, count_of
 from fedblocks.core.task import CLASSIFICATION, Task
+from fedblocks.data.array_kinds import refuse_iterator
 from fedblocks.data.arrays import (
     FieldInputs,
     Inputs,
@@ -20,6 +21,7 @@ from fedblocks.data.arrays import (
     name_targets,
     warn_of_lost_digits,
 )
+from fedblocks.data.field_bytes import about_bytes, bytes_as_they_are
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
@@ -72,6 +74,8 @@ def divide(
     stratified: bool,
 ) -> Divided:
     """Divide a pool over clients, and each client's rows into train, validation and test."""
+    for name, values in zip("xy", pool):
+        refuse_iterator(values, name)
     numbered, words = name_targets(pool[1], task)
     targets = as_targets(numbered, task)
     streamed = is_in_file(pool[0])
@@ -88,7 +92,7 @@ def divide(
         parts = split_rows(division.rows, split, seed)
     how_split = {"split": list(split), "split_seed": seed, "stratified": stratified}
     recipe = {**recipe_of(division), **how_split}
-    recipe |= about_fields(fields)
+    recipe |= {**about_fields(fields), **about_bytes(bytes_as_they_are(pool[0], len(targets)))}
     recipe |= {"class_names": words} if words else {}
     return Divided(inputs, targets, parts, division.names, recipe, streamed)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
@@ -26,6 +26,8 @@ from fedblocks.data.arrays import (
     has_fields,
     name_targets,
 )
+from fedblocks.data.dividing import rows_of
+from fedblocks.data.field_bytes import about_bytes, bytes_as_they_are
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import alike
 from fedblocks.data.rows import Rows
@@ -51,6 +53,7 @@ class Joined:
     rows: tuple[Rows, Rows, Rows]
     fields: Fields | None  # of an example that has several
     words: Sequence[str] = ()  # that labels were, by their numbers
+    kept: Sequence[str] = ()  # fields of bytes that are no pictures, and stay as they are
 
 
 def join(
@@ -132,6 +135,9 @@ def join_parts(
     """Clients that bring their own arrays, one after the other."""
     if not clients:
         raise DataError("there are no clients", "give at least one")
+    if len(names) != len(clients):
+        counts = f"{count_of(len(names), 'name')} for {count_of(len(clients), 'client')}"
+        raise DataError(counts, "give one name for each client, or none")
     parts = [part.name for part in fields(Parts)]
     brought = [
         (part, c)
@@ -147,7 +153,7 @@ def join_parts(
     train, validation, test = (
         Rows.of([stretch.get((p, c), nothing) for c in range(len(clients))]) for p in parts
     )
-    return Joined(x, y, (train, validation, test), of_example, words)
+    return Joined(x, y, (train, validation, test), of_example, words, _kept_bytes(pairs))
 
 
 def name_pools(train: Pair, validation: Pair | None, test: Pair) -> tuple[list[Pair], list[str]]:
@@ -167,7 +173,14 @@ def join_pools(
     others = [alike(partition, labels[0], other, seed).rows for other in labels[1:]]
     shifted = [rows.renumber(rows.index + begin) for rows, begin in zip(others, begins[1:])]
     middle = shifted[0] if len(shifted) == 2 else Rows.none(len(partition))
-    return Joined(x, y, (partition.rows, middle, shifted[-1]), of_example, words)
+    rows = (partition.rows, middle, shifted[-1])
+    return Joined(x, y, rows, of_example, words, _kept_bytes(pools))
+
+
+def _kept_bytes(pairs: Sequence[Pair]) -> list[str]:
+    """Fields that somebody brings as bytes, and that are no pictures."""
+    named = [bytes_as_they_are(x, rows_of(y)) for x, y in pairs]
+    return list(dict.fromkeys(name for own in named for name in own))
 
 
 def _names_of(pools: Sequence[Pair]) -> list[str]:
@@ -178,4 +191,4 @@ def _names_of(pools: Sequence[Pair]) -> list[str]:
 def about_joined(joined: Joined) -> dict[str, Any]:
     """What a federation's `about` says of the fields and the words of its rows."""
     words = {"class_names": list(joined.words)} if joined.words else {}
-    return {**about_fields(joined.fields), **words}
+    return {**about_fields(joined.fields), **about_bytes(list(joined.kept)), **words}

@@ -167,8 +167,18 @@ def refuse_large_labels(labels: Ints) -> None:
         raise DataError(message, fix)
 
 
+def count_rows(labels: Labels) -> int:
+    """How many rows there are, for partitions that ask for no labels: classes, numbers, words."""
+    try:
+        return len(labels)  # type: ignore[arg-type]
+    except TypeError:
+        what = "there are no labels: y is None" if labels is None else f"labels are {labels!r:.60}"
+        raise DataError(what, "give a target for each row") from None
+
+
 def one_label_per_row(labels: Labels) -> Ints:
     """Labels of a partition by label: one per row, none below 0."""
+    _refuse_fractions(labels)
     array = as_labels(labels)
     if array.ndim != 1:
         fix = "use iid or by_user, or give one label (topic, language, ...) per row"
@@ -181,6 +191,19 @@ def one_label_per_row(labels: Labels) -> Ints:
             "give at least one row, and labels 0, 1, 2, ...",
         )
     return array
+
+
+def _refuse_fractions(labels: Labels) -> None:
+    """Refuse numbers that are no classes, whatever the task says of them."""
+    values = as_numpy(labels) if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    odd = values[values != np.floor(values)] if values.dtype.kind == "f" else values[:0]
+    if odd.size:
+        fix = (
+            "use iid, quantity or by_user, which need no classes, or give one label (topic, "
+            "region, ...) per row"
+        )
+        message = f"labels are not whole numbers: one is {odd.flat[0]}"
+        raise DataError(f"{message}, and a partition by label needs classes", fix)
 
 
 def positive(**values: float) -> None:

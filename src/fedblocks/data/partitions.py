@@ -23,7 +23,7 @@ from fedblocks.data.partition import (
     Labels,
     Partition,
     PartitionFunction,
-    as_labels,
+    count_rows,
     cut,
     cut_all,
     deal,
@@ -44,7 +44,7 @@ def enough(rows: int, clients: int, per_client: int = 1) -> None:
 @checked
 def iid(labels: Labels, clients: Clients, seed: int = 0) -> Partition:
     """Shuffle all rows and divide them evenly."""
-    rows = len(as_labels(labels))
+    rows = count_rows(labels)
     enough(rows, clients)
     order = generator(seed, "iid").permutation(rows)
     sizes = rows // clients + (np.arange(clients) < rows % clients)
@@ -88,7 +88,7 @@ def quantity(
     tries: Tries = 1000,
 ) -> Partition:
     """Client sizes from one Dirichlet draw; labels are alike everywhere."""
-    rows = len(as_labels(labels))
+    rows = count_rows(labels)
     enough(rows, clients, max(min_size, 1))
     rng = generator(seed, "quantity")
     order = rng.permutation(rows)
@@ -117,7 +117,7 @@ def quantity_power(
     """The r-th largest client has a size in proportion to r ** -exponent, beyond
     `min_size`; labels are alike.
     """
-    rows = len(as_labels(labels))
+    rows = count_rows(labels)
     enough(rows, clients, max(min_size, 1))
     rng = generator(seed, "quantity_power")
     weights = rng.permutation(np.arange(1, clients + 1) ** -float(exponent))
@@ -231,7 +231,7 @@ def grouped_labels(
     groups, evenly inside one.
     """
     # [clients]: the group of each
-    _, group = np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)
+    _, group = np.unique(_group_numbers(groups), return_inverse=True)
     sizes = np.bincount(group)
     base = dirichlet_labels(labels, len(sizes), alpha, seed, min_size * int(sizes.max()), tries)
     rng = generator(seed, "grouped_labels")
@@ -246,6 +246,18 @@ def grouped_labels(
         "groups": group.tolist(),
     }
     return Partition(Rows.of(hands), {**recipe, "min_size": min_size})
+
+
+def _group_numbers(groups: npt.ArrayLike) -> Ints:
+    """The group of each client as it was given; their number alone does not say who is in which."""
+    array = np.asarray(groups)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iub":
+        fix = (
+            "give a whole number for each client, [0, 0, 1, ...]; hidden_groups(clients, 2) draws "
+            "two groups"
+        )
+        raise DataError(f"groups = {groups!r:.60} is not the group of each client", fix)
+    return array.astype(np.int64)
 
 
 def alike(partition: Partition, labels: Labels, other_labels: Labels, seed: int = 0) -> Partition:

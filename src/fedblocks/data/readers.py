@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, as_task
-from fedblocks.data.array_kinds import refuse_sparse
+from fedblocks.data.array_kinds import refuse_iterator, refuse_sparse
 from fedblocks.data.arrays import FieldInputs, Inputs, check_no_list, has_fields
 from fedblocks.data.dividing import How, rows_of
 from fedblocks.data.partitions import by_user
@@ -18,7 +18,7 @@ from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import same_length
 from fedblocks.data.spellings import Ids
 from fedblocks.data.storage import read_columns
-from fedblocks.data.target_columns import as_label
+from fedblocks.data.target_columns import USER, as_label
 from fedblocks.data.torch_data import MapDataset, stack_dataset
 
 
@@ -40,6 +40,8 @@ class Readers:
         cls, x: Inputs | FieldInputs, y: Inputs, users: npt.ArrayLike, **options: Any
     ) -> Self:
         """One client per user id, named after it; options as for from_arrays."""
+        for name, values in {"x": x, "y": y, "users": users}.items():
+            refuse_iterator(values, name)
         refuse_sparse(x, "x")
         refuse_sparse(y, "y")
         rows = rows_of(y)
@@ -191,11 +193,12 @@ class Readers:
         and, if no partition is given, one that says whose an item is; options as for from_arrays.
         """
         stacked = stack_dataset(dataset, label, user)
+        if stacked.users is None and (partition is None or user != USER):
+            raise DataError(
+                f'nothing says whose each item is: there is no field "{user}"',
+                "give a partition, e.g. lambda y: fedblocks.partitions.iid(y, clients=10), and "
+                "name no user",
+            )
         if partition is None:
-            if stacked.users is None:
-                raise DataError(
-                    f'nothing says whose each item is: there is no field "{user}"',
-                    "give a partition, e.g. lambda y: fedblocks.partitions.iid(y, clients=10)",
-                )
             partition = by_user(stacked.users)
         return cls.from_arrays(stacked.x, stacked.y, partition, **options)

@@ -16,6 +16,7 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AnyNumber, AtMost, Help, Positive
 from fedblocks.core.random import generator
+from fedblocks.core.task import CLASSIFICATION, Task, as_task
 from fedblocks.data.arrays import Inputs, as_targets
 from fedblocks.data.federation import Federation
 from fedblocks.data.images import rotate_images
@@ -23,6 +24,7 @@ from fedblocks.data.options import checked
 from fedblocks.data.partitions import grouped_labels
 from fedblocks.data.rows import Floats, Ints, renumber_parts
 from fedblocks.data.subsets import replace_rows
+from fedblocks.data.summary import IGNORE
 
 Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each client
 Degrees = Annotated[
@@ -33,6 +35,7 @@ Keep = Annotated[
     float, Positive(), AtMost(1), Help("share of the classes that each group keeps", usual="0.5")
 ]
 Tag = Annotated[str, Help("the tag that says a client's group")]
+_INPUTS_ALONE = "use rotate, which changes the inputs alone"
 
 
 def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
@@ -123,6 +126,13 @@ def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
     return np.stack(list(orders.values()))  # [groups, classes]
 
 
+def _need_classes(task: Task, shift: str, others: str) -> None:
+    """Refuse a shift of classes for targets that are numbers or several labels."""
+    if not task.of_classes:
+        message = f"{shift} changes classes, and the targets of {task.kind} are none"
+        raise DataError(message, others)
+
+
 def permute_labels(
     federation: Federation,
     groups: Hidden,
@@ -132,6 +142,7 @@ def permute_labels(
     """Rename the classes of each group by its own permutation: the same input means
     another label.
     """
+    _need_classes(federation.task, "permute_labels", f"{_INPUTS_ALONE}, or change y by yourself")
     members = hidden_groups(federation.clients, groups, seed)
     orders = permutations(int(members.max()) + 1, federation.classes, seed)
     owned, group = own_rows(federation, members)
@@ -171,6 +182,7 @@ def skew_labels(
     """Drop rows so that each group has label frequencies of its own; all parts of a
     client are treated alike.
     """
+    _need_classes(federation.task, "skew_labels", f"{_INPUTS_ALONE}, or choose rows by yourself")
     members = hidden_groups(federation.clients, groups, seed)
     kinds = int(members.max()) + 1
     if weights is None:
@@ -183,10 +195,14 @@ def skew_labels(
             f"give [{kinds}, {federation.classes}] shares in 0..1",
         )
     labels = federation.y.cpu().numpy()
-    if labels.ndim != 1 or (labels < 0).any():
+    if labels.ndim != 1:
         raise DataError(
             "label skew needs one label per row", "skew sequences with a partition by user or topic"
         )
+    if (labels < 0).any():
+        row = int(np.flatnonzero(labels < 0)[0])
+        message = f"label skew needs the label of every row, and that of row {row} is not known"
+        raise DataError(f"{message} ({IGNORE})", "leave such rows out before")
     rng = generator(seed, "skew_labels")
     rows: dict[str, Any] = {
         part: old.where(rng.random(len(old.index)) < table[members[old.owners], labels[old.index]])
@@ -207,6 +223,7 @@ def joint(
     """All three shifts by the same hidden groups: each has its own labels, angle and
     meaning of labels.
     """
+    _need_classes(federation.task, "joint", _INPUTS_ALONE)
     members = hidden_groups(federation.clients, groups, seed)
     skewed = skew_labels(federation, members, keep, seed=seed, tag=tag)
     return permute_labels(rotate(skewed, members, degrees, tag=tag), members, seed, tag)
@@ -227,6 +244,7 @@ def joint_pool(
     """The joint shift straight from a pool: label skew divides the rows and drops none;
     options as for from_arrays.
     """
+    _need_classes(as_task(options.get("task", CLASSIFICATION)), "joint_pool", _INPUTS_ALONE)
     members = hidden_groups(clients, groups, seed)
     partition = grouped_labels(as_targets(y), members, alpha, seed, min_size)
     federation = Federation.from_arrays(x, y, partition, seed=seed, **options)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import Task
 
+USER = "user"  # what user ids are called where nobody says it; they need not be there
 Label = str | tuple[str, ...]  # the name of a column, or of several
 
 

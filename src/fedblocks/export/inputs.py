@@ -36,7 +36,9 @@ def read_inputs(path: Path, card: Card) -> Tensor:
     shape = tuple(card.input_shape)
     if values.shape[1:] != shape and prod(values.shape[1:]) == prod(shape):
         values = values.reshape(len(values), *shape)  # a line of a table for a picture
-    if values.ndim == 0 or values.shape[1:] != shape or len(values) == 0:
+    if values.ndim and len(values) == 0:
+        raise DataError(f"{path} holds no inputs: it has 0 rows", "give at least one")
+    if values.ndim == 0 or values.shape[1:] != shape:
         size = " x ".join(map(str, values.shape)) or "one number"
         wanted = ", ".join(map(str, shape))
         raise DataError(f"{path} holds {size}; the model takes [inputs, {wanted}]", "reshape it")
@@ -77,7 +79,17 @@ def _from_columns(path: Path, columns: Mapping[str, Column], card: Card) -> Numb
     if card.fields:
         return _packed(columns, card)
     ordered = {name: columns[name] for name in card.columns or columns}
+    held = next((name for name, column in ordered.items() if _holds_bytes(column)), None)
+    if held is not None and not card.takes_bytes:
+        refuse_bytes(f'column "{held}" of {path}', "inputs of training were not 0 to 1")
     return inputs_of(str(path), ordered)[0].numpy()
+
+
+def _holds_bytes(column: Column) -> bool:
+    """Whether each row is an array of bytes, of which training makes 0 to 1."""
+    rows = column if column.dtype != object else column[0]
+    is_whole = column.ndim > 1 or column.dtype == object
+    return is_whole and is_bytes(np.asarray(rows))
 
 
 def _packed(columns: Mapping[str, Any], card: Card) -> Numbers:

@@ -25,6 +25,7 @@ from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets, gaps_in_labels, is_one_hot
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
+from fedblocks.runs.members import group_of_each
 
 SEVERAL_LABELS = 'where these are several labels, each there or not, say task="multi-label"'
 WITH_FIELDS = "Net.of(..., inputs=data.fields), for a module that takes these"
@@ -32,10 +33,9 @@ WITH_FIELDS = "Net.of(..., inputs=data.fields), for a module that takes these"
 
 def experiment_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
     """Every group of clients with its net and method; nets are tried on two examples."""
-    groups = [ALL] * federation.clients
-    for name, group in config.groups.items():
-        for client in _members(config, name, group, federation):
-            groups[client] = name
+    members = {n: _members(config, n, group, federation) for n, group in config.groups.items()}
+    with placed(config, ("groups",)):
+        groups = group_of_each(members, federation.names)
     tables = {ALL: (config.net, config.method)}
     tables |= {name: (group.net, group.method) for name, group in config.groups.items()}
     used = {name: tables[name] for name in dict.fromkeys(groups)}

@@ -1,4 +1,6 @@
-"""Groups of clients that were handed to a run as Python objects: who is in which."""
+"""Groups of clients: who is in which, and the checks of those that were handed to a run as Python
+objects.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedblocks.config.code.ingredients import Ingredients
-from fedblocks.config.model import ALL
+from fedblocks.config.model import ALL, ONE_GROUP
 from fedblocks.config.options import Table
 from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import DataError, UserError
@@ -21,6 +23,21 @@ def members_table(group: str, members: Members, data: Federation) -> Table:
     if isinstance(members, Mapping):
         return dict(members)
     return {"clients": _numbers(group, members, data)}
+
+
+def group_of_each(members: Mapping[str, Iterable[int]], names: Sequence[str]) -> list[str]:
+    """The group of each client; a client in two groups is refused: it has one net and method."""
+    groups = [ALL] * len(names)
+    for name, clients in members.items():
+        for client in clients:
+            if groups[client] not in (ALL, name):
+                first = groups[client]
+                raise UserError(
+                    f'client {client}, "{names[client]}", is in the groups "{first}" and "{name}"',
+                    ONE_GROUP,
+                )
+            groups[client] = name
+    return groups
 
 
 def check_groups(ingredients: Ingredients, groups: Mapping[str, Members]) -> None:

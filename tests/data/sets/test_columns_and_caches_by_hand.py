@@ -44,11 +44,13 @@ def test_a_table_of_parquet_has_its_columns_and_rows(tmp_path: Path) -> None:
     assert pool.x.tolist() == [[0.5, 3.0], [1.5, 4.0]] and pool.y.tolist() == [1, 0]
     assert pool.users.tolist() == ["a", "b"] and pool.about["columns"] == ["x", "z"]  # type: ignore[union-attr]
     assert pool.about["name"] == "parquet" and pool.about["path"] == path
-    alone = parquet.parquet_table(path, "z", "who", ("x",), Task("regression"))
+    alone = parquet.parquet_table(path, "z", "", ("x",), Task("regression"))
     assert alone.users is None and alone.y.tolist() == [[3.0], [4.0]]
     for wrong, message in (("nothing", 'has no column "nothing"'), ("x", "are not whole numbers")):
         with pytest.raises(DataError, match=message):
             parquet.parquet_table(path, wrong)
+    with pytest.raises(DataError, match='has no column "who"'):
+        parquet.parquet_table(path, user="who")
     with pytest.raises(DataError, match='no column "USER", but one that is called "user"'):
         parquet.parquet_table(path, user="USER")
     write_table(pyarrow.table({"x": pyarrow.array([], pyarrow.int64())}), path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.losses import IGNORE
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import about_fields, as_rows, as_targets
+from fedblocks.data.field_bytes import about_bytes, bytes_as_they_are
 from fedblocks.data.pools import DataPool
+from fedblocks.data.sets.index_columns import without_index
 from fedblocks.data.spellings import number_labels, says_nothing
 from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
 from fedblocks.data.user_ids import user_ids
@@ -39,6 +41,11 @@ class Roles:
     def others(self, names: Sequence[str]) -> tuple[str, ...]:
         """The columns of the inputs."""
         return self.inputs or tuple(n for n in names if n not in (*self.targets(names), self.user))
+
+    def chosen(self, where: str, names: Sequence[str], index: Collection[str] = ()) -> Roles:
+        """The same roles, with the columns of the inputs by name: an index of pandas is none."""
+        others = self.inputs or without_index(where, self.others(names), index)
+        return replace(self, inputs=others)
 
     def check(self, where: str, names: Sequence[str]) -> None:
         """Refuse columns that a table does not have."""
@@ -85,8 +92,9 @@ def inputs_of(where: str, columns: Mapping[str, Column]) -> tuple[Tensor, dict[s
     if all(array.ndim == 1 for array in arrays.values()):
         features = np.stack([array.astype(np.float64) for array in arrays.values()], 1)
         return as_rows(features, len(features), list(columns))[0], {}
-    x, fields = as_rows(arrays, len(next(iter(arrays.values()))))
-    return x, about_fields(fields)
+    rows = len(next(iter(arrays.values())))
+    x, fields = as_rows(arrays, rows)
+    return x, {**about_fields(fields), **about_bytes(bytes_as_they_are(arrays, rows))}
 
 
 def _numbers(where: str, name: str, column: Column) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
+from fedblocks.data.sets.index_columns import without_index
+from fedblocks.data.sets.own import refuse_missing_user
 from fedblocks.data.sets.parquet import as_column
 from fedblocks.data.sets.pixels import pixels_of, stack_pictures
 from fedblocks.data.target_columns import Label
@@ -72,16 +75,31 @@ def data_set_pool(data: Any, roles: Roles, path: str | None = None) -> DataPool:
     if not hasattr(data, "__len__"):
         fix = "load it without streaming=True"
         raise DataError("the data set is a stream, whose rows have no numbers", fix)
+    _refuse_transform(data)
     where = path or "the data set"
     names = [str(name) for name in data.column_names]
-    chosen = roles.inputs or tuple(n for n in roles.others(names) if not _is_words(data, n))
-    roles = Roles(roles.label, roles.user, chosen, roles.task)
+    refuse_missing_user(where, roles.user, names)
+    others = roles.inputs or tuple(n for n in roles.others(names) if not _is_words(data, n))
+    roles = replace(roles, inputs=roles.inputs or without_index(where, others))
     roles.check(where, names)
     targets = roles.targets(names)
-    wanted = {*targets, *chosen, roles.user}
+    wanted = {*targets, *roles.inputs, roles.user}
     columns = read_data_set(data, [name for name in names if name in wanted])
     about = {"name": "hugging_face", **({} if path is None else {"path": path})}
     return pool_of_columns(where, columns, roles, about, _class_names(data, targets[0]))
+
+
+def _refuse_transform(data: Any) -> None:
+    """Refuse a data set whose rows go through a function when they are read: here it would not be
+    called.
+    """
+    if (getattr(data, "format", None) or {}).get("type") == "custom":
+        message = "the data set has a transform (with_transform, set_transform)"
+        fix = (
+            "give from_torch(data, label=..., user=...), which runs it, or write what it does into "
+            "the data set: data.with_format(None).map(...)"
+        )
+        raise DataError(f"{message}, which from_hf does not run", fix)
 
 
 def read_data_set(data: Any, names: Iterable[str]) -> dict[str, Column]:
@@ -96,7 +114,11 @@ def _column(data: Any, name: str) -> Column:
         where = f'"{name}" in the data set'
         return stack_pictures([pixels_of(row[name], f"row {at} of {where}") for at, row in rows])
     if kind in ("Array2D", "Array3D", "Array4D"):
-        return np.asarray(data.select_columns([name]).with_format("numpy")[:][name])
+        array = np.asarray(data.select_columns([name]).with_format("numpy")[:][name])
+        # whole numbers of any width come as int64
+        kept = getattr(data.features[name], "dtype", "")
+        is_bytes = kept == "uint8" and array.dtype.kind in "iu"
+        return array.astype(np.uint8) if is_bytes else array
     return as_column(data.select_columns([name]).with_format("arrow")[:].column(name))
 
 

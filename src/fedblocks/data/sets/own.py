@@ -19,6 +19,7 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import as_inputs, as_rows
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
+from fedblocks.data.sets.index_columns import without_index
 from fedblocks.data.sets.pixels import Pixels, picture, resize_picture, stack_pictures
 from fedblocks.data.spellings import (
     UNKNOWN,
@@ -29,7 +30,7 @@ from fedblocks.data.spellings import (
     says_nothing,
     user_fields,
 )
-from fedblocks.data.target_columns import Label, refuse_two_roles, target_columns
+from fedblocks.data.target_columns import USER, Label, refuse_two_roles, target_columns
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 LARGEST = float(np.finfo(np.float32).max)
@@ -113,9 +114,10 @@ def csv_table(
     one text with commas between them.
     """
     names, lines = read_table(path)
-    refuse_other_letters(path, user, names)
+    refuse_missing_user(path, user, names)
     targets = target_columns(label, task, names)
-    chosen = columns or tuple(name for name in names if name not in (*targets, user))
+    others = tuple(name for name in names if name not in (*targets, user))
+    chosen = columns or without_index(path, others)
     for name in (*targets, *chosen):
         if name not in names:
             raise DataError(f'{path} has no column "{name}"', nearest(name, names))
@@ -145,6 +147,16 @@ def csv_table(
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs, _ = as_rows(x.reshape(len(lines), -1), len(lines), chosen)
     return DataPool(inputs, y, count, users=users, about=about, task=task)
+
+
+def refuse_missing_user(path: str, user: str, names: Sequence[str]) -> None:
+    """Refuse a column of users that was named and is not there: with a partition nobody would
+    notice that the ids are a feature.
+    """
+    refuse_other_letters(path, user, names)
+    if user and user != USER and user not in names:
+        fix = f"{nearest(user, names)}; or write user=None if there is none"
+        raise DataError(f'{path} has no column "{user}"', fix)
 
 
 def refuse_other_letters(path: str, user: str, names: Sequence[str]) -> None:

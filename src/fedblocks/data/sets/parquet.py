@@ -17,7 +17,8 @@ from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.columns import Column, Roles, pool_of_columns
-from fedblocks.data.sets.own import refuse_other_letters
+from fedblocks.data.sets.index_columns import index_in
+from fedblocks.data.sets.own import refuse_missing_user
 from fedblocks.data.target_columns import Label
 
 NUMBERS = ("int", "uint", "float", "double", "halffloat", "bool")  # types of pyarrow
@@ -34,10 +35,10 @@ def parquet_table(
     """Features [rows, columns] of a parquet file; a column of lists is an array [rows, ...], and
     several such are the fields of an example.
     """
-    roles = Roles(label, user, tuple(columns), task)
     names = column_names(path)
+    refuse_missing_user(path, user, names)
+    roles = Roles(label, user, tuple(columns), task).chosen(path, names, index_columns(path))
     roles.check(path, names)
-    refuse_other_letters(path, user, names)
     held = user if user in names else ""
     wanted = [*roles.targets(names), *([held] if held else []), *roles.others(names)]
     refuse_unlike_files(path, wanted, roles.others(names))
@@ -48,6 +49,11 @@ def parquet_table(
 def column_names(path: str) -> list[str]:
     """The columns of a file."""
     return [str(name) for name in _open(path).schema.names]
+
+
+def index_columns(path: str) -> list[str]:
+    """The columns of a file that were the index of a table of pandas."""
+    return index_in(_open(path).schema.metadata)
 
 
 def read_parquet(path: str, names: list[str]) -> dict[str, Column]:
@@ -72,7 +78,7 @@ def refuse_unlike_files(path: str, names: Sequence[str], inputs: Sequence[str]) 
     """
     first: dict[str, tuple[str, str]] = {}  # by column: what it is, and in which file
     for file in _open(path).get_fragments():
-        types = {field.name: str(field.type) for field in file.physical_schema}
+        types = {field.name: _entries(field.type) for field in file.physical_schema}
         for name in names:
             if not (kind := _kind(types.get(name, ""), name in inputs)):
                 continue
@@ -97,9 +103,29 @@ def as_column(values: Any) -> Column:
     kind = str(plain.type)
     if kind.startswith(NUMBERS) and not plain.null_count:
         return np.asarray(plain.to_numpy(zero_copy_only=False))
+    rows = plain.to_pylist()
+    if _entries(plain.type) == "uint8" and kind != "uint8":
+        rows = [_as_bytes(row) for row in rows]
     column = np.empty(len(plain), dtype=object)
-    column[:] = plain.to_pylist()
+    for place, row in enumerate(rows):
+        column[place] = row
     return column
+
+
+def _entries(kind: Any) -> str:
+    """The type of a column's numbers, also of those in lists of lists, such as uint8."""
+    kind = getattr(kind, "storage_type", kind)  # of a type that datasets made, such as Array3D
+    while "list" in str(kind).partition("<")[0]:
+        kind = kind.value_type
+    return str(kind)
+
+
+def _as_bytes(row: Any) -> Any:
+    """A row of lists as the bytes that it was: as plain numbers it would not be scaled."""
+    try:
+        return None if row is None else np.asarray(row, dtype=np.uint8)
+    except (TypeError, ValueError):  # without some of its numbers, which is told elsewhere
+        return row
 
 
 def _open(path: str) -> Any:
