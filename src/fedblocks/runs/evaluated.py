@@ -46,7 +46,8 @@ def evaluated_round(store: RunStore, round: int | None, part: Part, view: str) -
     views = evaluations_of(store, asked)
     nobody = remark_on_rows(store.meta("clients"), part)
     if nobody.startswith("no client"):
-        raise UserError(nobody, "give every client some: split=(0.6, 0.2, 0.2)")
+        fix = "give every client some: split=(0.6, 0.2, 0.2), which takes 2 rows of each or more"
+        raise UserError(nobody, fix)
     if not views:
         raise UserError(f"round = {asked}: it was not evaluated", f"choose from {_rounds(store)}")
     if part not in views:
