@@ -82,7 +82,7 @@ CALLS: list[tuple[Callable[[Path], Any], str, str]] = [
         "scale the inputs",
     ),
     (
-        lambda out: PARTITIONS["iid"](np.array(["a", "b"])[Y % 2], clients=2),
+        lambda out: PARTITIONS["shards"](np.array(["a", "b"])[Y % 2], clients=2),
         "labels are text",
         "return_inverse=True",
     ),
