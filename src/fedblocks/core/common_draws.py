@@ -31,6 +31,11 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.of: defaultdict[int, set[int]] = defaultdict(set)  # by storage
         self.held: list[Any] = []  # storages, whose numbers are not used again
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler for that, which takes seconds in every process."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
