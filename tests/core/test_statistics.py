@@ -8,11 +8,14 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Experiment, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.fedala import FedALA
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedem import FedEM
+from fedblocks.methods.mean_reg_mtl import MeanRegMTL
+from fedblocks.methods.scaffold import Scaffold
 
 ENGINES = pytest.mark.parametrize(
     "engine", [Sequential(), Vectorised(chunk=2)], ids=lambda e: e.name
@@ -85,3 +88,30 @@ def test_statistics_can_be_refused(images):
         UserError, match='statistics = "frist": must be "average" or "local" or "refuse"'
     ):
         experiment(images, "frist")
+
+
+@ENGINES
+@pytest.mark.parametrize("kind", [MeanRegMTL, FedALA, Scaffold])
+def test_blocks_that_clients_upload_from_others_have_local_statistics_too(images, engine, kind):
+    """Of what is uploaded in their place; a block without statistics has none."""
+    method = kind(net(), batch_size=4, statistics="local")
+    one = Experiment.of(method, images, seed=1)
+    state, other = one.start(), one.start()
+    for _ in range(2):
+        state, _ = run_round(one, state, range(4), engine)
+        other, _ = run_round(one, other, range(4), Sequential())
+    for client in range(4):
+        mine, theirs = state.private[client], other.private[client]
+        assert mine.keys() == theirs.keys()
+        for name, block in mine.items():
+            for k, value in block.items():
+                assert torch.allclose(value, theirs[name][k], rtol=0, atol=1e-10), (name, k)
+    shared = {MeanRegMTL: "mean", FedALA: "model", Scaffold: "model"}[kind]
+    kept = [state.private[c][f"{shared}/statistics"]["1.running_mean"] for c in range(4)]
+    assert not torch.allclose(kept[0], kept[1])
+    own = {MeanRegMTL: "model", FedALA: "local"}.get(kind)
+    if own:
+        assert torch.equal(kept[0], state.private[0][own]["1.running_mean"])
+    assert "control/statistics" not in state.private[0]
+    assert not state.server[shared]["1.running_mean"].any()  # as at the start
+    assert evaluate(one, state, range(4), engine)["personal"].keys() == {0, 1, 2, 3}

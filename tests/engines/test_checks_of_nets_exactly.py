@@ -110,7 +110,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     for name in found:
         monkeypatch.setattr(check, name, finding(name))
-    found["mixes"] = ""
+    found |= {"mixes": "", "sequential": "", "vectorised": ""}
+    trial: Any = SimpleNamespace(as_it_is=lambda net, x: trial, for_another_engine=lambda: trial)
+    monkeypatch.setattr(check, "NetTrial", trial)
+    first_steps = lambda trial, engine: ("steps", found[engine]) if found[engine] else ("", "")
+    monkeypatch.setattr(check, "unlike_first_steps", first_steps)
     monkeypatch.setattr(check, "inputs_like", lambda net, data: "inputs")
     monkeypatch.setattr(check, "mixes_examples", lambda net, data: found["mixes"])
     return found
@@ -118,8 +122,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 LARGE = (
     "the training of the net Identity was not compared with plain PyTorch: it has more than "
-    "1,000,000 parameters, and only its forward pass was tried"
+    "1,000,000 parameters, and only a few steps of one client were tried"
 )
+LARGER = LARGE.replace("a few steps of one client were", "its forward pass was")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +134,7 @@ LARGE = (
         ("writes_to_inputs", check.INPUTS_KEPT),
         ("computes_anew", check.ONCE),
         ("uses_others", check.OWN),
+        ("sequential", "steps"),
     ],
 )
 def test_what_passes_of_a_large_net_show_is_refused(
@@ -148,11 +154,25 @@ def test_a_large_net_is_kept_from_stacks_and_its_training_is_not_compared(
     assert check._check_passes(net_of(), DATA, False) == f"{LARGE}; {after}: it swallows"
     large["mixes"] = "it mixes"
     assert check._check_passes(net_of(), DATA, False) == f"{LARGE}; {after}: it mixes"
+    large |= {"mixes": "", "swallows_errors": "", "vectorised": "it differs"}
+    assert check._check_passes(net_of(), DATA, False) == f"{LARGE}; {after}: steps: it differs"
     large["left_behind"] = ValueError("of drawn numbers")
-    assert check._check_passes(net_of(), DATA, False) == LARGE
+    assert check._check_passes(net_of(), DATA, False) == LARGER
     large["left_behind"] = UserError("no", "fix")
     with pytest.raises(UserError, match="no"):
         check._check_passes(net_of(), DATA, False)
+
+
+def test_steps_of_a_still_larger_net_are_not_compared(
+    large: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large |= {"sequential": "it differs", "vectorised": "it differs"}
+    net = net_of()
+    monkeypatch.setattr(check, "MOST_TO_COMPARE", net.size())
+    with pytest.raises(NetError, match="steps: it differs"):
+        check._check_passes(net, DATA, False)
+    monkeypatch.setattr(check, "MOST_TO_COMPARE", net.size() - 1)
+    assert check._check_passes(net, DATA, False) == LARGER
 
 
 def test_what_is_kept_outside_is_told_and_errors_and_warnings_are_not(
@@ -293,3 +313,21 @@ def test_other_company_that_fails_or_changes_shapes_is_told() -> None:
     )  # fmt: skip
     assert compare(lambda params, x: x[:, 0]) == "of 1 rows it makes [1]"
     assert compare(lambda params, x: 1 / 0) == "a batch of 1 fails (division by zero)"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]), True),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0 + 1e-6]), True),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0 + 1e-5]), False),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
+        (torch.tensor([torch.nan, 2.0]), torch.tensor([torch.nan, 2.0]), True),
+    ],
+)
+def test_two_starts_by_one_seed_may_differ_by_rounding(
+    one: torch.Tensor, other: torch.Tensor, same: bool
+) -> None:
+    starts = iter([{"w": one}, {"w": other}])
+    net: Any = SimpleNamespace(init=lambda seed: next(starts))
+    assert (properties.unlike_starts(net) == "") == same

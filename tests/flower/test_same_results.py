@@ -153,6 +153,37 @@ def test_architectures_differ_between_clients(tmp_path: Path) -> None:
     assert_the_same(experiment, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
 
 
+class Tempered(nn.Module):
+    """With a parameter that has no dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 4)
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.body(x))) / self.temperature
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedper", "ditto", "scaffold", "ifca", "fedala"])
+def test_parameters_without_dimensions_travel(name: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+    net = Net.of(Tempered, head="head", dtype=torch.float64)
+    assert_the_same(lambda: example.experiment(net=net), example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedfomo", "pfedhn"])
+def test_groups_of_one_method_conclude_together(name: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+
+    def experiment() -> Experiment:
+        methods = {group: example.methods()["all"] for group in "ab"}
+        return Experiment(methods, example.federation, example.seed, ["a", "b"] * 3)
+
+    assert example.federation.clients == 6
+    assert_the_same(experiment, example.cohorts(), tmp_path)
+
+
 @pytest.mark.parametrize(
     "name", ["fedper", "fedmn", "pfedmb", "clustered", "fedbabu", "flow", "fedrecon", "fedem"]
 )

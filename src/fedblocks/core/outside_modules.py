@@ -139,14 +139,24 @@ def is_double(module: nn.Module) -> bool:
 
 
 def reset(module: nn.Module) -> nn.Module:
-    """A copy of a module whose layers have drawn their parameters anew."""
+    """A copy of a module whose layers have drawn their parameters anew, in the order in which they
+    were made: a module after its own layers, whose numbers it may have set.
+    """
     module = copy_module(module)
-    for part in module.modules():
+    for part in _inner_first(module, set()):
         for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
             draw = getattr(part, name, None)
             if callable(draw):
                 draw()
     return module
+
+
+def _inner_first(module: nn.Module, seen: set[int]) -> Iterator[nn.Module]:
+    seen.add(id(module))
+    for part in module.children():
+        if id(part) not in seen:
+            yield from _inner_first(part, seen)
+    yield module
 
 
 def check_can_be_reset(module: nn.Module) -> None:

@@ -41,6 +41,7 @@ from fedblocks.engines.net_check.properties import (
     Found,
     first_line,
     is_over_batch,
+    unlike_first_steps,
     unlike_starts,
 )
 from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
@@ -56,6 +57,7 @@ from fedblocks.engines.net_check.trial import SIZES, NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
+MOST_TO_COMPARE = 30_000_000  # of one of which some steps are compared then
 EXAMPLES = sum(SIZES)
 
 # by the net's code and how it is made: the same net is made anew for every run
@@ -145,20 +147,35 @@ def _check_passes(net: Net, data: Tensor, mapped: bool) -> str:
             OWN: uses_others(net, params, x),
         }
         why = mixes_examples(net, data) or swallows_errors(net, params, x)
+        is_compared = net.size() <= MOST_TO_COMPARE
+        if is_compared:
+            trial = NetTrial.as_it_is(net, x)
+            says, reason = unlike_first_steps(trial, "sequential")
+            wrong |= {says: reason}
+            if not (why or reason or net.unmappable):
+                why = _unlike_in_a_stack(trial)
     except UserError:
         raise
     except Exception:  # on numbers that were drawn: a run says it of those of the data
-        wrong, why = {}, ""
+        wrong, why, is_compared = {}, "", False
     for says in (says for says, reason in wrong.items() if reason):
         message = f"the net would not train as in plain PyTorch; {NOT_TRUE}: {says}: {wrong[says]}"
         raise NetError(message, "change the module; `check_net` shows all")
     name = type(net.template).__name__
-    large = f"it has more than {MOST:,} parameters, and only its forward pass was tried"
+    tried = "a few steps of one client were" if is_compared else "its forward pass was"
+    large = f"it has more than {MOST:,} parameters, and only {tried} tried"
     texts = (
         f"the training of the net {name} was not compared with plain PyTorch: {large}",
         _keep_from_stacks(net, why, mapped),
     )
     return "; ".join(text for text in texts if text)
+
+
+def _unlike_in_a_stack(trial: NetTrial) -> str:
+    try:
+        return ": ".join(filter(None, unlike_first_steps(trial.for_another_engine(), "vectorised")))
+    except Exception as error:  # of a net that runs one by one
+        return first_line(error)
 
 
 def _outside(net: Net, data: Tensor) -> str:

@@ -62,6 +62,32 @@ class NetTrial:
         drawn = torch.randint(0, classes, logits.shape[:-1], generator=source)
         return NetTrial(twin, x, drawn if y is None else y[rows], classes, starts)
 
+    @staticmethod
+    def as_it_is(net: Net, x: Tensor) -> NetTrial:
+        """The net in its own precision: a large one would take long in another."""
+        x = x[torch.arange(sum(SIZES)) % len(x)]
+        twin = _like(net, net.dtype)
+        starts = [twin.init(client) for client in range(len(SIZES))]
+        logits = twin(starts[0], x)
+        source = torch.Generator().manual_seed(SEED)
+        y = torch.randint(0, logits.shape[-1], logits.shape[:-1], generator=source)
+        return NetTrial(twin, x, y, logits.shape[-1], starts)
+
+    def first_losses(self, engine: str) -> list[float]:
+        """The clients' losses on their own examples before anybody trains."""
+        private = {client: {"model": dict(own)} for client, own in enumerate(self.starts)}
+        everybody = range(len(SIZES))
+        state = State(0, {}, {}, private)
+        scores = evaluate(self.experiment, state, everybody, _engine(engine))
+        return [scores["personal"][client][2] for client in everybody]
+
+    def wanted_first_losses(self) -> list[float]:
+        """Those of plain PyTorch with the same weights."""
+        return [
+            TorchLoop(self.net, start, RATE).total_loss(self.x[rows], self.y[rows])
+            for start, rows in zip(self.starts, map(torch.from_numpy, self.rows), strict=True)
+        ]
+
     def for_another_engine(self) -> NetTrial:
         """The same trial on a module of its own, which nothing has run yet."""
         return replace(self, net=_like(self.net, self.net.dtype), first=self)
@@ -123,15 +149,16 @@ class NetTrial:
         """Plain PyTorch, client by client: the trained modules and their tensors."""
         if self.first is not None:
             return self.first.loops
-        trained = []
-        for client, start in enumerate(self.starts):
-            loop = TorchLoop(self.net, start, RATE)
-            own = torch.from_numpy(self.rows[client])
-            phase, draw = self.method.phases()[0], Draw(SEED, 0, client, "train")
-            order = batches(self.method, phase, 0, SIZES[client], draw)
-            steps = [torch.from_numpy(positions) for positions in order]
-            trained.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
-        return trained
+        return [self.trained(client) for client in range(len(SIZES))]
+
+    def trained(self, client: int) -> tuple[TorchLoop, Params]:
+        """One client in plain PyTorch."""
+        loop = TorchLoop(self.net, self.starts[client], RATE)
+        own = torch.from_numpy(self.rows[client])
+        phase, draw = self.method.phases()[0], Draw(SEED, 0, client, "train")
+        order = batches(self.method, phase, 0, SIZES[client], draw)
+        steps = [torch.from_numpy(positions) for positions in order]
+        return loop, loop.train(self.x[own], self.y[own], steps, SEED, client)
 
     def wanted(self) -> list[Params]:
         """What plain PyTorch makes of the same starts."""

@@ -266,7 +266,7 @@ def _background(name: str, block: Federated, expected: Expected, which: Tensor) 
     background: Params = {}
     for key, (dtype, shape) in wanted.items():
         value = sent.get(key)
-        if value is not None and tuple(value.shape[1:]) == shape:
+        if value is not None and value.dim() and tuple(value.shape[1:]) == shape:
             value = value[0]  # one of several copies, where only one is sent back
         if value is None or tuple(value.shape) != shape:
             value = torch.zeros(shape, dtype=dtype, device=device)

@@ -4,7 +4,7 @@ shape of the data).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedblocks.config.model import ALL, Config
 from fedblocks.config.registry import REMOTE
 from fedblocks.config.sections import Choice
 from fedblocks.core.blocks import ServerOnly
+from fedblocks.core.client_names import client_numbers
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.state import count_bytes
@@ -79,7 +80,7 @@ class RunSpec(BaseModel):
             threads=config.threads,
             input_shape=tuple(data.x.shape[1:]),
             classes=data.classes,
-            groups=full.get("groups", {}),
+            groups=_numbered(full.get("groups", {}), data.names),
             task=task_table(data.task) or {},
             **chosen,
         )
@@ -136,6 +137,16 @@ class RunSpec(BaseModel):
             return sum(
                 size * count_bytes(part.init(0)) for size, part in copies if part is not None
             )
+
+
+def _numbered(groups: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The same groups, their clients by number: a client knows its number alone."""
+    return {
+        name: {**group, "clients": client_numbers(group["clients"], names)}
+        if group.get("clients")
+        else group
+        for name, group in groups.items()
+    }
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, int | float]]:
