@@ -222,3 +222,57 @@ def test_groups_are_seen_by_a_run(tmp_path: Any, net: Net) -> None:
     one, other = (run.state().server["control"] for run in runs)
     for k, value in one.items():
         assert torch.allclose(value, other[k], rtol=0, atol=1e-6)
+
+
+@dataclass(frozen=True, eq=False)
+class Split(FedPer):
+    """A body for each group, a common head; it looks at one of them."""
+
+    group: str = ""
+    look: str = "head"
+
+    def blocks(self) -> Any:
+        body = Shared(self.net.body, name=f"body/{self.group}")
+        return {"body": body, "head": Shared(self.net.head)}
+
+    def conclude(self, server: Any, before: Any, uploads: Any, cohort: Any) -> Any:
+        copies = uploads[self.look].copies
+        SEEN.append((cohort.ids.tolist(), [], len(next(iter(copies.values())))))
+        mean = {k: v.mean(0, keepdim=True) for k, v in copies.items()}
+        return {**server, self.look: mean}
+
+
+def test_groups_with_some_blocks_in_common_conclude_on_these(federation: Any, net: Net) -> None:
+    groups = ("a", "b", "a", "b")
+    SEEN.clear()
+    methods = {name: Split(net, group=name) for name in "ab"}
+    assert parties(methods) == [["a", "b"]]
+    after_rounds(federation, methods, groups, rounds=1)
+    assert {(tuple(ids), copies) for ids, _, copies in SEEN} == {((0, 1, 2, 3), 4)}
+    methods = {name: Split(net, group=name, look="body") for name in "ab"}
+    with pytest.raises(UserError, match='of "body" was asked for, which groups'):
+        after_rounds(federation, methods, groups, rounds=1)
+    SEEN.clear()  # where only one of them takes part, it is alone
+    experiment = Experiment(methods, federation, 3, groups)
+    run_round(experiment, experiment.start(), [0, 2], Sequential())
+    assert [ids for ids, *_ in SEEN] == [[0, 2]]
+
+
+def test_groups_that_have_nothing_in_common_but_by_a_third_are_one_party(net: Net) -> None:
+    @dataclass(frozen=True, eq=False)
+    class Linked(Median):
+        names: tuple[str, str] = ("", "")
+
+        def blocks(self) -> Any:
+            one, other = self.names
+            return {
+                "model": Shared(self.net.whole, name=one),
+                "other": Shared(self.net.whole, name=other, of="model"),
+            }
+
+    linked = {
+        group: Linked(net, names=names)
+        for group, names in {"a": ("x", "y"), "b": ("z", "w"), "c": ("y", "z")}.items()
+    }
+    assert parties(linked) == [["a", "b", "c"]]
+    assert parties({group: linked[group] for group in "ab"}) == [["a"], ["b"]]

@@ -1,12 +1,11 @@
 """What methods conclude at the end of a round. The server's work is one, whatever groups its
-clients are in: groups of one kind conclude together, from what all of them sent.
+clients are in: groups of one method conclude together, from what all of them sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,32 +38,37 @@ def conclude(
         if present:
             uploads = _join_uploads([groups[group] for group in present])
             cohort = _join_cohorts([cohorts[group] for group in present])
-            server |= _concluded(methods, party, before.server, server, uploads, cohort)
+            changed = _concluded(methods, present, before.server, server, uploads, cohort)
+            _refuse_foreign(methods, party, changed)
+            server |= changed
     return replace(after, server=server)
 
 
 def parties(methods: Methods) -> list[list[str]]:
-    """The groups that conclude together: one method, and the same blocks of the server."""
-    by_kind: dict[Any, list[str]] = {}
+    """The groups that conclude together: those of one method that have blocks in common."""
+    joined: list[tuple[type[Method], set[str], list[str]]] = []
     for group, method in methods.items():
-        if type(method).conclude is not Method.conclude:
-            layout = frozenset(_server_names(method).items())
-            by_kind.setdefault((type(method), layout), []).append(group)
-    return [*by_kind.values()]
+        kind, names = type(method), {*_server_names(method).values()}
+        if kind.conclude is Method.conclude:
+            continue
+        alike = [party for party in joined if party[0] is kind and party[1] & names]
+        joined = [party for party in joined if party not in alike]
+        members = [member for party in alike for member in party[2]]
+        joined.append((kind, names.union(*(party[1] for party in alike)), [*members, group]))
+    return [members for *_, members in joined]
 
 
 def _concluded(
     methods: Methods,
-    party: Sequence[str],
+    present: Sequence[str],
     before: Blocks,
     server: Blocks,
     uploads: Uploads,
     cohort: Cohort,
 ) -> Blocks:
-    """The blocks that a party changes, by their names on the server."""
-    first, *others = party
+    """The blocks that those of a party who took part change, by their names on the server."""
+    first, *others = present
     changed = _changes(methods[first], before, server, uploads, cohort)
-    _refuse_foreign(methods, party, changed)
     for other in others:
         if not _has_same_options(methods[first], methods[other]):
             again = _changes(methods[other], before, server, uploads, cohort)
@@ -141,9 +145,28 @@ def _is_close(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=0, atol=_ROUNDING * largest, equal_nan=True)
 
 
+class CommonUploads(Uploads):
+    """What several groups sent of the blocks that all of them have."""
+
+    def __missing__(self, name: str) -> Upload:
+        raise UserError(
+            f'what clients sent of "{name}" was asked for, which groups that conclude together do '
+            "not have in common",
+            "give the groups the same blocks on the server, or none in common",
+        )
+
+
 def _join_uploads(groups: Sequence[Uploads]) -> Uploads:
-    """What groups with the same blocks sent, as that of one group."""
-    return {name: join([uploads[name] for uploads in groups]) for name in groups[0]}
+    """What groups sent of the blocks that they have in common, as that of one group."""
+    if len(groups) == 1:
+        return groups[0]
+    first, *others = groups
+    common = [
+        name
+        for name, upload in first.items()
+        if all(name in other and other[name].name == upload.name for other in others)
+    ]
+    return CommonUploads({name: join([uploads[name] for uploads in groups]) for name in common})
 
 
 def join(uploads: Sequence[Upload]) -> Upload:

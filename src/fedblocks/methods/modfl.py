@@ -192,8 +192,9 @@ class ModFL(Method):
 
     def changes(self, before: Blocks, uploads: Uploads) -> Tensor:
         """By what cohorts are found: [clients, parameters]."""
-        if self.start == "updates":
-            return first_changes(before, uploads, "configuration", "operation")
+        if self.start == "updates":  # of groups with other configuration modules, what is common
+            both = [name for name in ("configuration", "operation") if name in uploads]
+            return first_changes(before, uploads, *both)
         moved = first_changes(before, uploads, "operation")
         return moved - moved.mean(0)  # what all changes have in common tells nothing
 
