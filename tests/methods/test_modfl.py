@@ -90,33 +90,26 @@ def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(
     assert report.bytes_down["operation"] == {0: one, late: one}
 
 
-def two_architectures(shifted: Federation, **options: Any) -> Experiment:
-    methods = {
-        "small": replace(modfl(configuration="small"), **options),
-        "large": replace(modfl((48, 16), configuration="large"), **options),
-    }
+def two_groups(shifted: Federation, small: ModFL, large: ModFL) -> Experiment:
     groups = ["small" if client < 8 else "large" for client in range(CLIENTS)]
-    return Experiment(methods, shifted, 0, groups)
-
-
-@pytest.mark.parametrize("options", [{}, {"start": "updates"}])
-def test_architectures_find_their_cohorts_together(
-    shifted: Federation, options: dict[str, Any]
-) -> None:
-    experiment = two_architectures(shifted, **options)
-    state = play(experiment, [list(range(CLIENTS))] * (1 if options else 4))
-    assert (members(state) >= 0).all()
-    if not options:  # changes of operation modules after one round are too alike
-        assert as_hidden(members(state), shifted.tags["group"])
+    return Experiment({"small": small, "large": large}, shifted, 0, groups)
 
 
 def test_another_architecture_joins_the_cohorts_that_the_first_has_found(
     shifted: Federation,
 ) -> None:
-    experiment = two_architectures(shifted)
-    state = play(experiment, [list(range(8))] * 4)
+    small, large = modfl(configuration="small"), modfl((48, 16), configuration="large")
+    experiment = two_groups(shifted, small, large)
+    state = play(experiment, [list(range(CLIENTS))] * 4)
     assert (members(state)[:8] >= 0).all() and (members(state)[8:] == -1).all()
     state, _ = run_round(experiment, state, range(CLIENTS), ENGINE)
+    assert as_hidden(members(state), shifted.tags["group"])
+
+
+def test_groups_of_one_architecture_find_their_cohorts_together(shifted: Federation) -> None:
+    one = modfl(configuration="small")
+    experiment = two_groups(shifted, one, replace(one, lr=0.09))
+    state = play(experiment, [list(range(CLIENTS))] * 4)
     assert as_hidden(members(state), shifted.tags["group"])
 
 

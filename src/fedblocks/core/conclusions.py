@@ -45,17 +45,23 @@ def conclude(
 
 
 def parties(methods: Methods) -> list[list[str]]:
-    """The groups that conclude together: those of one method that have blocks in common."""
+    """The groups that conclude together: those of one method that have blocks in common, or, of a
+    method that says so, all blocks.
+    """
     joined: list[tuple[type[Method], set[str], list[str]]] = []
     for group, method in methods.items():
         kind, names = type(method), {*_server_names(method).values()}
         if kind.conclude is Method.conclude:
             continue
-        alike = [party for party in joined if party[0] is kind and party[1] & names]
+        alike = [party for party in joined if party[0] is kind and _belongs(kind, names, party[1])]
         joined = [party for party in joined if party not in alike]
         members = [member for party in alike for member in party[2]]
         joined.append((kind, names.union(*(party[1] for party in alike)), [*members, group]))
     return [members for *_, members in joined]
+
+
+def _belongs(kind: type[Method], names: set[str], others: set[str]) -> bool:
+    return names == others if kind.concludes_apart else bool(names & others)
 
 
 def _concluded(
@@ -99,6 +105,8 @@ def _server_names(method: Method) -> dict[str, str]:
 
 def _refuse_foreign(methods: Methods, party: Sequence[str], changed: Blocks) -> None:
     """Refuse a conclusion on blocks that clients write whose uploads it did not see."""
+    if type(methods[party[0]]).concludes_apart:
+        return
     for group, method in methods.items():
         common = sorted(changed.keys() & {*_server_names(method).values()})
         if group not in party and common:

@@ -39,6 +39,8 @@ class Method(Described, Checked):
     """
 
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
+    # groups with other blocks on the server conclude one after another, each from its own clients
+    concludes_apart: ClassVar[bool] = False
     without_tags: ClassVar[str] = ""  # what to do where they do not say it
     # parts that every client with training data must have, e.g. "validation"
     needs: ClassVar[tuple[str, ...]] = ()

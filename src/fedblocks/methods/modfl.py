@@ -68,6 +68,8 @@ class ModFL(Method):
     )
     personal_by: ClassVar[str] = "cluster"
     weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
+    # changes of operation modules over unlike configuration modules cannot be compared
+    concludes_apart: ClassVar[bool] = True
     tags: ClassVar[tuple[str, ...]] = by_options(
         (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
     )
@@ -192,9 +194,8 @@ class ModFL(Method):
 
     def changes(self, before: Blocks, uploads: Uploads) -> Tensor:
         """By what cohorts are found: [clients, parameters]."""
-        if self.start == "updates":  # of groups with other configuration modules, what is common
-            both = [name for name in ("configuration", "operation") if name in uploads]
-            return first_changes(before, uploads, *both)
+        if self.start == "updates":
+            return first_changes(before, uploads, "configuration", "operation")
         moved = first_changes(before, uploads, "operation")
         return moved - moved.mean(0)  # what all changes have in common tells nothing
 
