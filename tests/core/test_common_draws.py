@@ -109,3 +109,20 @@ def test_looking_on_changes_no_draw() -> None:
     plain = make()
     assert torch.equal(dict(net.template.named_buffers())["w0"], plain.w0)
     assert torch.equal(net.template.a.weight, plain.a.weight)
+
+
+class Masked(nn.Module):
+    """A mask of the larger weights, kept by the layer itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+        self.a.register_buffer("mask", (self.a.weight.abs() > 0.2).float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.a.weight * self.a.mask, self.a.bias)
+
+
+def test_a_buffer_that_a_layer_of_torch_was_given_is_refused_like_others() -> None:
+    with pytest.raises(NetError, match=r'the buffer "a\.mask" is made from the draw of'):
+        Net.of(Masked)

@@ -60,7 +60,7 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Buffers of a module -> a parameter that is made of the same draw."""
         common: dict[str, str] = {}
         for name, buffer in module.named_buffers():
-            if _is_of_torch(module, name):  # a spectral norm's: another check says what it does
+            if _is_of_spectral_norm(module, name):  # another check says what that does
                 continue
             draws = self.of.get(_storage(buffer), set())
             for other, parameter in module.named_parameters() if draws else ():
@@ -98,10 +98,10 @@ def refuse_common_draws(
             )
 
 
-def _is_of_torch(module: nn.Module, name: str) -> bool:
-    """Whether a buffer belongs to a layer of torch's own."""
+def _is_of_spectral_norm(module: nn.Module, name: str) -> bool:
+    """Whether a buffer is one of the two vectors that torch keeps beside a weight."""
     owner = module.get_submodule(name.rpartition(".")[0])
-    return type(owner).__module__.startswith("torch.")
+    return type(owner).__module__.startswith("torch.") and name.endswith(("_u", "_v"))
 
 
 def _all_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from fedblocks.core.blocks import NOT_ON_THE_SERVER, server_name
 from fedblocks.core.errors import UserError
@@ -17,7 +16,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, in_order, take
+from fedblocks.core.trees import concatenate, in_order, is_close, take
 from fedblocks.core.uploads import Upload, Uploads
 
 Methods = Mapping[str, Method]  # by group
@@ -141,16 +140,7 @@ def _is_same(one: Blocks, other: Blocks) -> bool:
     if {n: b.keys() for n, b in one.items()} != {n: b.keys() for n, b in other.items()}:
         return False
     pairs = [(value, other[n][k]) for n, block in one.items() for k, value in block.items()]
-    return all(_is_close(a, b) for a, b in pairs)
-
-
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point():
-        return torch.equal(one, other)
-    largest = float(one.nan_to_num(0, 0, 0).abs().max()) if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=0, atol=_ROUNDING * largest, equal_nan=True)
+    return all(is_close(a, b, _ROUNDING) for a, b in pairs)
 
 
 class CommonUploads(Uploads):

@@ -70,6 +70,18 @@ def _cut(tree: Tree, cut: Callable[[Tensor], Sequence[Tensor]], count: int) -> l
     return [{name: pieces[place] for name, pieces in branches.items()} for place in range(count)]
 
 
+def is_close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Whether two tensors differ by rounding at most, measured by the first one's largest number;
+    whole numbers not at all.
+    """
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point() or not one.numel():
+        return torch.equal(one, other)
+    largest = float(one.nan_to_num(0, 0, 0).abs().max())
+    return torch.allclose(one, other, rtol=0, atol=tolerance * largest, equal_nan=True)
+
+
 def is_repeated(tensor: Tensor) -> bool:
     """Whether all rows are views of the same one."""
     return tensor.dim() > 0 and tensor.stride(0) == 0

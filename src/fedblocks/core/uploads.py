@@ -136,10 +136,8 @@ def private_of(method: Method, blocks: Blocks) -> Blocks:
         if isinstance(block, Private):
             private[name] = blocks[name]
         elif method.statistics == "local" and isinstance(block, Shared | Pool):
-            held = (
-                blocks[name] if name in blocks else blocks[block.of or name]
-            )  # what it is made of
-            own = {k: v for k, v in held.items() if is_statistic(k)}
+            held = name if name in blocks else block.of or name  # or what it is made of
+            own = {k: v for k, v in blocks[held].items() if is_statistic(k)}
             if own:
                 private[statistics_name(name)] = own
     return private

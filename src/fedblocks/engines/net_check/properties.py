@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
+from fedblocks.core.trees import is_close
 from fedblocks.engines.net_check.company import DEPENDS
 from fedblocks.engines.net_check.held_values import held_values
 from fedblocks.engines.net_check.inspection import loose_tensors
@@ -29,7 +30,7 @@ INPUTS_KEPT = "a forward pass leaves its inputs as they are"
 TRAINS = "three clients train as in plain PyTorch"
 EVALUATES = "they are evaluated as in plain PyTorch"
 OWN = "its outputs depend on its own parameters alone"
-_SOLVED = 1e-6  # relative differences of a start that rounding explains
+_SOLVED = 1e-6  # relative differences of a start: solvers may add up in another order each time
 _DRAWN = '"{}" is drawn, and neither a parameter nor a buffer'
 Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
@@ -47,16 +48,10 @@ def unlike_starts(net: Net) -> str:
     """What differs between two starts by one seed."""
     one, other = net.init(5), net.init(5)
     return _first(
-        f'"{name}" was drawn otherwise' for name in one if not _is_one_draw(one[name], other[name])
+        f'"{name}" was drawn otherwise'
+        for name in one
+        if not is_close(one[name], other[name], _SOLVED)
     )
-
-
-def _is_one_draw(value: Tensor, again: Tensor) -> bool:
-    """Equal but for rounding: solvers may add up in another order each time."""
-    if torch.equal(value, again) or not value.is_floating_point():
-        return torch.equal(value, again)
-    largest = float(value.nan_to_num(0, 0, 0).abs().max())
-    return torch.allclose(value, again, rtol=0, atol=_SOLVED * largest, equal_nan=True)
 
 
 def _trains(trial: NetTrial, engine: str) -> str:
