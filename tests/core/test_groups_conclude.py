@@ -16,6 +16,7 @@ from fedblocks.core.common_blocks import check_common_rules
 from fedblocks.core.conclusions import parties
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.random import derive
 from fedblocks.data import digits
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
@@ -204,6 +205,28 @@ def test_given_weights_that_differ_between_groups_are_refused(federation: Any, n
     assert Experiment(methods, federation, 3, groups).start().round == 0
 
 
+def test_common_blocks_that_a_seed_starts_have_the_start_of_the_first_group(
+    federation: Any,
+) -> None:
+    """Nets of unlike bodies draw another head each."""
+    nets = [
+        Net.of(
+            lambda hidden=hidden: nn.Sequential(  # type: ignore[misc]
+                nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 4), nn.Linear(4, 3)
+            ),
+            head="3",
+            dtype=torch.float64,
+        )
+        for hidden in (5, 8)
+    ]
+    methods = {group: Split(net, group=group) for group, net in zip("ab", nets)}
+    experiment = Experiment(methods, federation, 3, ("a", "b", "a", "b"))
+    start = experiment.start().server["head"]["3.weight"]
+    heads = [net.init(derive(3, "init", 0))["3.weight"] for net in nets]
+    assert not torch.equal(*heads)
+    assert torch.equal(start[0], heads[0])
+
+
 def test_groups_are_seen_by_a_run(tmp_path: Any, net: Net) -> None:
     x, y = digits()
     data = fb.Federation.from_arrays(x[:80], y[:80], fb.partitions.iid(y[:80], clients=4))
@@ -272,7 +295,12 @@ def test_groups_that_have_nothing_in_common_but_by_a_third_are_one_party(net: Ne
 
     linked = {
         group: Linked(net, names=names)
-        for group, names in {"a": ("x", "y"), "b": ("z", "w"), "c": ("y", "z")}.items()
+        for group, names in {
+            "a": ("x", "y"),
+            "b": ("z", "w"),
+            "c": ("y", "z"),
+            "d": ("x", "q"),
+        }.items()
     }
-    assert parties(linked) == [["a", "b", "c"]]
+    assert parties(linked) == [["a", "b", "c", "d"]]
     assert parties({group: linked[group] for group in "ab"}) == [["a"], ["b"]]
