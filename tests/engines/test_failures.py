@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from fedblocks.core.errors import UserError
 from fedblocks.engines import sequential
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
+from fedblocks.kernels.device_errors import shortages_alike
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
@@ -81,3 +83,73 @@ def test_an_error_of_every_client_ends_the_round_as_it_is(
     break_client(monkeypatch, "train_locally", set(everybody), ValueError("a bug"))
     with pytest.raises(ValueError, match="a bug"):
         Lanes([experiment]).run_round([experiment.start()], [everybody], Sequential())
+
+
+SHORT = RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SHORT,
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling cublasSgemm"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error}"[:40],
+)
+@pytest.mark.parametrize("name", ["train_locally", "evaluate_locally"])
+def test_a_machine_that_fails_is_no_client_that_fails(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the others would be averaged without it, and nobody would know why."""
+    example = EXAMPLES["fedavg"]()
+    experiment, everybody = example.experiment(), list(example.everybody)
+    lanes, state = Lanes([experiment]), experiment.start()
+    break_client(monkeypatch, name, {everybody[0]}, error)
+    with pytest.raises(type(error)) as caught:
+        if name == "train_locally":
+            lanes.run_round([state], [everybody], Sequential())
+        else:
+            lanes.evaluate_parts([state], [everybody], Sequential(), ["test"])
+    assert caught.value is error
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
+def test_a_worker_without_memory_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = EXAMPLES["fedavg"]()
+    experiment, everybody = example.experiment(), list(example.everybody)
+    break_client(monkeypatch, "train_locally", {everybody[0]}, MemoryError("none left"))
+    with pytest.raises(UserError, match="memory did not suffice: MemoryError: none left") as caught:
+        Lanes([experiment]).run_round([experiment.start()], [everybody], Processes(count=2))
+    assert "fewer" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (SHORT, True),
+        (RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED when calling cublasCreate"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: device-side assert triggered"), False),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"), False),
+        (RuntimeError("the words 'out of memory' are mine"), False),
+        (ValueError("CUDA error: out of memory"), False),
+    ],
+    ids=str,
+)
+def test_a_shortage_of_memory_is_one_error_whoever_found_none(
+    error: Exception, short: bool
+) -> None:
+    expected = torch.OutOfMemoryError if short else type(error)
+    with pytest.raises(expected) as caught, shortages_alike():
+        raise error
+    assert (caught.value.__cause__ is error) == short
+    assert str(error).strip() in str(caught.value)
+    found = torch.OutOfMemoryError("full")
+    with pytest.raises(torch.OutOfMemoryError) as caught, shortages_alike():
+        raise found
+    assert caught.value is found  # as torch raised it

@@ -82,6 +82,22 @@ def test_a_kernel_that_cannot_be_compiled_is_not_used() -> None:
     assert y.tolist() == [[2, 2]]
 
 
+def test_a_check_that_finds_no_memory_says_nothing_of_the_kernel(folder: Path) -> None:
+    memory = [False]
+
+    def kernel(x: Tensor) -> Tensor:
+        if not memory[0]:
+            raise RuntimeError("CUDA error: out of memory")
+        return 2 * x
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run_checked(USE, kernel, twice, (torch.ones(1, 2),), ())
+    assert not folder.exists() or not any(folder.iterdir())
+    memory[0] = True
+    assert run_checked(USE, kernel, twice, (torch.ones(1, 2),), ()).tolist() == [[2, 2]]
+    assert trust._errors == {(USE, torch.device("cpu")): 0.0}
+
+
 def test_a_check_tries_a_tensor_as_it_lies_in_memory() -> None:
     lies = []
 

@@ -72,6 +72,7 @@ def test_clients_that_fail_by_themselves_are_named_by_their_numbers(engine: Engi
         (Vectorised(), ODD, []),
         (Sequential(), UserError("mend", "me"), []),
         (Sequential(), torch.OutOfMemoryError("full"), []),
+        (Sequential(), RuntimeError("CUDA error: unspecified launch failure"), []),
     ],
 )
 def test_any_other_error_is_of_all_clients_where_they_were_tried_one_by_one(

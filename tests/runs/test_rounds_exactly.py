@@ -13,6 +13,7 @@ from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
+from fedblocks.engines import less_memory
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import FAILED, UNSCORED
 from fedblocks.engines.processes.engine import Processes
@@ -125,6 +126,30 @@ def test_where_memory_does_not_suffice_half_as_many_clients_are_taken_down_to_on
     says = ["client" if chunk == 1 else "clients" for chunk in chunks[1:]]
     texts = [f"out of memory: from now on {n} {c} at once" for n, c in zip(chunks[1:], says)]
     assert notes == [Note(text, "warning") for text in texts]
+
+
+def test_a_library_that_finds_no_memory_means_fewer_clients_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[Note] = []
+
+    def work(engine: Engine) -> str:
+        if isinstance(engine, Vectorised) and engine.chunk > 4:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR")
+        return engine.name
+
+    engine, said = attempt(work, Vectorised(chunk=8), 100, notes)
+    assert (engine, said) == (Vectorised(chunk=4), "vectorised")
+    assert notes == [Note("out of memory: from now on 4 clients at once", "warning")]
+    for others, said in ((3 * 2**30, ", of which other programs hold 3.0 GiB\n"), (0, "device\n")):
+        monkeypatch.setattr(less_memory, "held_by_others", lambda others=others: others)
+        with pytest.raises(UserError, match=said) as caught:
+            attempt(no_memory, Sequential(), 5, [])
+        assert caught.value.fix.startswith("end these" if others else "use a smaller net")
+
+
+def no_memory(engine: Engine) -> None:
+    raise MemoryError
 
 
 def test_a_stack_that_fails_goes_on_one_by_one_and_what_fails_so_is_raised() -> None:

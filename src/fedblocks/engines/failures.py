@@ -46,7 +46,7 @@ def first_error() -> Iterator[None]:
         raise failures.first from None
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """An error in one line."""
     if (note := note_of(error)) is not None:
         return note.message

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from fedblocks.core.client import ClientStack, Step
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import StepRunner, step_by_step
@@ -20,6 +18,7 @@ from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import adapt, evaluate_locally, train_locally
 from fedblocks.engines.replay.replayed import Replayed
 from fedblocks.engines.scoring import EvalChunk, chunks_of
+from fedblocks.kernels.device_errors import is_of_device
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,11 @@ class Sequential:
         """Note an error of one client, so that the others go on; not one of all."""
         try:
             yield
-        except (UserError, torch.OutOfMemoryError):
+        except UserError:
             raise
         except Exception as error:
+            if is_of_device(error):
+                raise
             failures[member] = error
             self.known.pop((id(job.method), job.purpose), None)  # half written down, perhaps
 

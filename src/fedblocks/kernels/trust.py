@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.kernels.cuda.nvrtc import describe_machine
+from fedblocks.kernels.device_errors import is_shortage
 from fedblocks.kernels.private_cache import keep, recall
 
 CLIENTS = 2  # of a stack, on which a kernel is tried
@@ -86,9 +87,9 @@ def _error_of(
         expected = plain(*(t if t is None else t.double() for t in samples), *rest)
         try:
             actual = kernel(*samples, *rest)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # the compilers raise errors of many kinds
+        except Exception as failure:  # the compilers raise errors of many kinds
+            if is_shortage(failure):
+                raise
             return float("inf")
         error = _largest_difference(actual, expected) / torch.stack(expected.aminmax()).abs().max()
     return float(error) if error.isfinite() else float("inf")

@@ -21,9 +21,11 @@ from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import UNSCORED, unscored
 from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.engines.less_memory import with_less_memory
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.kernels.device_errors import shortages_alike
 from fedblocks.runs.broken_servers import notes_of_broken_servers
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
@@ -83,9 +85,10 @@ def attempt(
     """
     while True:
         try:
-            return engine, work(engine)
+            with shortages_alike():
+                return engine, work(engine)
         except torch.OutOfMemoryError as error:
-            engine = _with_less_memory(engine, clients, error)
+            engine = with_less_memory(engine, clients, error)
             text = f"out of memory: from now on {count_of(engine.chunk, 'client')} at once"
         except UserError:
             raise
@@ -283,15 +286,3 @@ def conclusions_of(prepared: Prepared, round: int, portraits: Portraits | None) 
         }
         sentences += ask_sentences(prepared.experiment.methods[group], "conclusions", own)
     return [Note(text, "warning") for text in sentences]
-
-
-def _with_less_memory(engine: Engine, clients: int, error: Exception) -> Vectorised:
-    half = min(engine.chunk, clients) // 2 if isinstance(engine, Vectorised) else 0
-    if half < 1:
-        fix = (
-            "use a smaller net, fewer branches or components, a smaller batch, or a device "
-            "with more memory"
-        )
-        raise UserError("one client alone does not fit the memory of the device", fix) from error
-    torch.cuda.empty_cache()
-    return Vectorised(chunk=half)

@@ -25,10 +25,13 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.forward_errors import ForwardNote, note_of, put_note
+from fedblocks.engines.failures import describe
+from fedblocks.kernels.device_errors import is_shortage
 
 Message = dict[str, Any]
 _TRIM_THRESHOLD = -1  # of glibc's malloc.h
 _MMAP_THRESHOLD = -3
+FEWER = "set `processes` to fewer, use a smaller batch, or a machine with more memory"
 _LENGTH = struct.Struct("<Q?")  # bytes that follow, and whether a file comes along
 
 
@@ -39,7 +42,9 @@ class WorkerError(UserError):
 
 
 def failure_message(error: BaseException) -> Message:
-    """What a worker says of an error, for `worker_error`."""
+    """What a worker says of an error, for `worker_error`; a lack of memory is the machine's."""
+    if is_shortage(error):
+        return {"error": f"memory did not suffice: {describe(error)}", "fix": FEWER}
     return {"error": traceback.format_exc(), "fix": None, "forward": note_of(error)}
 
 

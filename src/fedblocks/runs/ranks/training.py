@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import torch
-
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.private_state import merge_private
@@ -25,6 +23,7 @@ from fedblocks.engines.job import Job
 from fedblocks.engines.lanes.joined import spoil
 from fedblocks.engines.round import Engine, Evaluation, evaluation_job
 from fedblocks.engines.sequential import Sequential
+from fedblocks.kernels.device_errors import is_of_device, shortages_alike
 from fedblocks.runs.ranks.closing import close_together
 from fedblocks.runs.ranks.experiment import RankExperiment
 from fedblocks.runs.ranks.ranks import Ranks
@@ -121,13 +120,13 @@ class RankRounds:
             return [], [], None
         try:
             job = job_for(clients)
-            return [(job, work(job))], [], None
+            with shortages_alike():
+                return [(job, work(job))], [], None
         except ClientFailures as failures:
             errors = failures.by_member.items()
             return [], [Refusal(own[m], FAILED, describe(error)) for m, error in errors], None
         except Exception as error:
-            mine = isinstance(self.engine, Sequential) and not isinstance(
-                error, UserError | torch.OutOfMemoryError
-            )
+            of_all = isinstance(error, UserError) or is_of_device(error)
+            mine = isinstance(self.engine, Sequential) and not of_all
             failed = [Refusal(client, FAILED, describe(error)) for client in own] if mine else []
             return [], failed, error
