@@ -51,6 +51,13 @@ Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of ru
 FullGrid = Annotated[
     bool, typer.Option("--full-grid", help="Train all candidates in full, not only the best.")
 ]
+Tidy = Annotated[
+    bool,
+    typer.Option(
+        "--tidy",
+        help="Delete the runs that only chose values once a cell is done; scores are kept.",
+    ),
+]
 Merge = Annotated[
     bool, typer.Option("--merge", help="Merge result files of other machines into results/.")
 ]
@@ -70,6 +77,7 @@ def reproduce(
     jobs: Jobs = None,
     out: Out = Path(),
     full_grid: FullGrid = False,
+    tidy: Tidy = False,
     merge: Merge = False,
     listed: Listed = False,
     as_json: AsJson = False,
@@ -90,7 +98,8 @@ def reproduce(
             wrong = "say which table or figure, one at a time"
             raise UserError(wrong, "fedblocks reproduce --list shows all")
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
-        asked = _Asked(cells, seeds, quick, jobs or default_jobs(), out, deadline, full_grid)
+        workers = jobs or default_jobs()
+        asked = _Asked(cells, seeds, quick, workers, out, deadline, full_grid, tidy)
         tables = _carry_out(names[0], asked, as_json)
         if as_json:
             show_json(tables)
@@ -131,6 +140,7 @@ class _Asked:
     out: Path
     deadline: float | None
     full_grid: bool
+    tidy: bool
 
 
 def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
@@ -174,6 +184,7 @@ def _table(
         deadline=asked.deadline,
         full_grid=asked.full_grid,
         lanes=has_gpu(),
+        tidy=asked.tidy,
     )
     done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
     rows = rows_of(results, cells, seeds, others)

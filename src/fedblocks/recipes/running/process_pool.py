@@ -10,8 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from queue import SimpleQueue
+from types import MappingProxyType
 
+from fedblocks.recipes.running.gpu_share import environment_of
 from fedblocks.recipes.running.worker import STOPPED, Answer, Batch
 
 GRACE = 15.0  # seconds that a worker may take to end its round when the time is up
@@ -24,8 +27,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 class WorkerProcess:
     """One process, started with its first job and again after a crash."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._environment = environment
 
     def work(self, batch: Batch) -> list[Answer]:
         """The answers to some jobs; a process that dies or overruns its time is an answer, too."""
@@ -64,7 +68,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                env={**os.environ, **ONE_THREAD},
+                env={**os.environ, **ONE_THREAD, **self._environment},
                 # Ctrl-C is for the process that reads it; that one ends the workers
                 start_new_session=True,
             )
@@ -75,7 +79,7 @@ class ProcessPool:
     """A few workers; a batch waits until one of them is free."""
 
     def __init__(self, size: int) -> None:
-        self._workers = [WorkerProcess() for _ in range(size)]
+        self._workers = [WorkerProcess(environment_of(n, size)) for n in range(size)]
         self._free: SimpleQueue[WorkerProcess] = SimpleQueue()
         for worker in self._workers:
             self._free.put(worker)

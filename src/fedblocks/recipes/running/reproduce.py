@@ -114,6 +114,8 @@ def _continue(
     busy = {task.cell.key for task in (*ready, *going_on)}
     cells = {task.cell.key: task.cell for task in tasks if task.cell.key not in stopped | busy}
     ready[:0] = [due for cell in cells.values() for due in asked.due(cell)]
+    for cell in cells.values():
+        asked.tidy_up(cell)
 
 
 def _line(task: CellTask, answer: Answer) -> str:

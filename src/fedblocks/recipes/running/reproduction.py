@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from shutil import rmtree
 
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
@@ -40,6 +41,7 @@ class Reproduction:
     deadline: float | None = None  # of time.monotonic
     full_grid: bool = False  # whether all combinations are tried in full
     lanes: bool = False  # whether runs may be lanes of one
+    tidy: bool = False  # whether runs that only chose values are deleted once a cell is done
     # keys of cells; they are not tried again in this call
     failed: set[str] = field(default_factory=set)
     killed: set[str] = field(default_factory=set)  # keys of cells that the next call takes up again
@@ -125,6 +127,16 @@ class Reproduction:
             self.results.add_tuned(task.cell, task.values, task.key, answer)
         elif "numbers" in answer:
             self.results.add_seed(task.cell, task.seed, task.chosen, task.key, answer)
+
+    def tidy_up(self, cell: Cell) -> None:
+        """Delete the runs of a cell's tries once nothing of it is due; their scores are stored."""
+        if not self.tidy or self.due(cell) or cell.key in self.failed | self.killed:
+            return
+        tasks = self.tasks.values()
+        tries = [t for t in tasks if t.cell.key == cell.key and t.part == "validation"]
+        kept = {task.folder for task in tasks if task not in tries}  # equal runs share a folder
+        for folder in {task.folder for task in tries} - kept:
+            rmtree(folder, ignore_errors=True)
 
     def may_retry(self, task: CellTask, answer: Answer) -> bool:
         """Whether a run is worth another try: its worker was killed for the first time."""

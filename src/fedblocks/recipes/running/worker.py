@@ -21,6 +21,7 @@ from typing import Any
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.recipes.measures import Numbers, measure, measure_together
+from fedblocks.recipes.running.gpu_share import give_back, take_share
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.provenance import code_version
 from fedblocks.recipes.running.results import WARNING
@@ -196,10 +197,12 @@ def serve() -> None:
     """
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    take_share()
     with shared_data():
         for line in sys.stdin:
             channel.write(json.dumps(answers(json.loads(line))) + "\n")
             channel.flush()
+            give_back()
 
 
 if __name__ == "__main__":
