@@ -291,8 +291,10 @@ def test_noise_on_a_gpu_is_that_of_the_cpu():
     assert torch.equal(
         fold(keys[3].cuda(), torch.arange(4).cuda()).cpu(), fold(keys[3], torch.arange(4))
     )
-    drawn = vmap(lambda key: uniform(key, (3, 700)))(keys.cuda())
-    assert torch.equal(drawn.cpu(), torch.stack([uniform(key, (3, 700)) for key in keys]))
+    for shape in ((3, 700), (1,), ()):
+        drawn = vmap(lambda key, shape=shape: uniform(key, shape))(keys.cuda())
+        assert torch.equal(drawn.cpu(), torch.stack([uniform(key, shape) for key in keys]))
+        assert torch.equal(uniform(keys[1].cuda(), shape).cpu(), uniform(keys[1], shape))
 
 
 def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
