@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedblocks.recipes import recipe_named
 from fedblocks.recipes.page import reproduction_page
 
 HEAD: dict[str, Any] = {"paper": "Nobody", "unit": "%", "stand_in_for": None, "notes": ["A note."]}
@@ -69,4 +70,27 @@ def test_a_shift_that_all_methods_share_is_named(tmp_path: Path) -> None:
     words = "a: ours minus published is -1.8 on average over 2 rows, from -3.0 to -0.5."
     assert f"- {words}" in text and "- b: ours" not in text
     assert "3 of 3 cells, 0.1 minutes of cpu." in text  # four runs of a second
+    assert "were refused" not in text
     assert "![A table](_static/reproduction-x-table1.svg)" in text
+
+
+def test_cells_that_nobody_began_count_too_and_so_do_those_of_scaled_tables(
+    tmp_path: Path,
+) -> None:
+    cells = {"c10-dir-50/local": {"published": 64.0, "tuning": [], "seeds": seeds(61.0)}}
+    table = {"recipe": "pfedmb-table2", "title": "A table", "shape": "table", **HEAD}
+    recipe = recipe_named("pfedmb-table2")
+    for quick, count in ((False, len(recipe.cells)), (True, sum(c.in_quick for c in recipe.cells))):
+        (tmp_path / "x.json").write_text(json.dumps({**table, "quick": quick, "cells": cells}))
+        assert f"1 of {count} cells" in reproduction_page(tmp_path)
+
+
+def test_a_run_that_ended_with_a_warning_is_named(tmp_path: Path) -> None:
+    own = seeds(70.0, 72.0)
+    own["1"]["warning"] = "9 of 2500 updates were refused (9 clients: memory); look for inputs"
+    cells = {"a/fedavg": {"published": None, "tuning": [], "seeds": own}}
+    table = {"recipe": "x-table1", "title": "A table", "shape": "table", "quick": False, **HEAD}
+    (tmp_path / "x.json").write_text(json.dumps({**table, "cells": cells}))
+    text = reproduction_page(tmp_path)
+    said = "- a/fedavg, seed 1: 9 of 2500 updates were refused (9 clients: memory).\n"
+    assert said in text and "look for inputs" not in text and "a/fedavg, seed 0" not in text

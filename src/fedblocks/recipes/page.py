@@ -7,9 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedblocks.recipes import RECIPES
 from fedblocks.recipes.chart import chart_of
 from fedblocks.recipes.claims_page import claims_section
 from fedblocks.recipes.lengths import length_notes, older_rule
+from fedblocks.recipes.running.results import WARNING
 from fedblocks.recipes.show import Row, row_of
 
 SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
@@ -34,6 +36,11 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
   with their rounds and what was chosen stand in the results. Test data have no say.
 - **On a GPU** runs that differ in seeds, partitions and learning rates only are lanes of one, in
   one process that reads each data set once. They end as if alone, up to the last bits of sums.
+- **Tidy.** `--tidy` deletes the runs of a cell's tries once the cell is done; their scores are in
+  the results. Private state of many clients may fill a disk: three of the eight rows of FedMN's
+  EMNIST table, beside other runs, took 64 GB.
+- **Several processes on a GPU.** `--jobs 4` gives each an equal part of its memory. Other programs
+  there may leave too little: fewer clients are then trained at once, or the cell says who holds it.
 - **Several machines.** `fedblocks reproduce --merge FILE FILE` joins results files of one recipe
   into `results/`; what one of them has done is not run again. Every number says which code, device,
   torch and partition made it (`FEDBLOCKS_COMMIT` names the commit of a copy without `.git`).
@@ -101,7 +108,18 @@ def section(results: dict[str, Any]) -> str:
 
 def _remarks(rows: list[Row], cells: dict[str, dict[str, Any]]) -> list[str]:
     """What the numbers of a table have in common."""
-    return [*_shifts(rows), *older_rule(cells), *length_notes(cells)]
+    return [*_shifts(rows), *older_rule(cells), *length_notes(cells), *_warned(cells)]
+
+
+def _warned(cells: dict[str, dict[str, Any]]) -> list[str]:
+    """Numbers whose runs ended with a warning."""
+    texts = {
+        f"{key}, seed {seed}": one[WARNING].partition(";")[0]
+        for key, entry in cells.items()
+        for seed, one in entry["seeds"].items()
+        if WARNING in one
+    }
+    return [f"- {where}: {text}." for where, text in texts.items()]
 
 
 def _shifts(rows: list[Row]) -> list[str]:
@@ -127,7 +145,16 @@ def _cost(results: dict[str, Any]) -> str:
     minutes = sum(run["seconds"] for run in runs) / 60
     done = sum(bool(entry["seeds"]) for entry in entries)
     devices = " and ".join(results["devices"])
-    return f"{done} of {len(entries)} cells, {minutes:.1f} minutes of {devices}"
+    return f"{done} of {_all_cells(results)} cells, {minutes:.1f} minutes of {devices}"
+
+
+def _all_cells(results: dict[str, Any]) -> int:
+    """How many cells there are, begun or not; a study of our own stores all of its own."""
+    stored = set(results["cells"])
+    if results["recipe"] in RECIPES:
+        cells = RECIPES[results["recipe"]]().cells
+        stored |= {cell.key for cell in cells if cell.in_quick or not results["quick"]}
+    return len(stored)
 
 
 def _pivot(rows: list[Row], quick: bool) -> list[str]:
