@@ -29,7 +29,7 @@ def test_losses_of_many_examples_are_added_up_in_double_precision() -> None:
 
 
 def test_padding_of_a_chunk_is_known_by_sizes() -> None:
-    ((rows, real),) = chunks_of(torch.tensor([[3, 4, 4], [5, 6, 7]]), torch.tensor([1, 3]))
+    ((rows, real),) = chunks_of(torch.tensor([[3, 4, 4], [5, 6, 7]]), torch.tensor([1, 3]), 3)
     assert rows.tolist() == [[3, 4, 4], [5, 6, 7]] and real.dtype == torch.double
     assert real.tolist() == [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
 

@@ -14,7 +14,7 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.task import Task
-from fedblocks.engines import devices
+from fedblocks.engines import devices, scoring
 from fedblocks.engines.auto import choose as auto
 from fedblocks.engines.auto import trial
 from fedblocks.engines.auto.trial import _in_turn, list_seconds
@@ -24,8 +24,13 @@ from fedblocks.engines.failures import ClientFailures, describe, first_error, ra
 from fedblocks.engines.memory import UNITS, ByteCount, Need, Stages, _one_step, bytes_of
 from fedblocks.engines.net_check.plain_loop import mean_loss
 from fedblocks.engines.net_check.properties import _difference
-from fedblocks.engines.scoring import chunks_of, score_outputs
-from fedblocks.methods import METHODS
+from fedblocks.engines.round import Engine, Experiment, evaluate
+from fedblocks.engines.scoring import chunk_of, chunks_of, score_outputs
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods import METHODS, FedAvg
+from fedblocks.runs.batches import evaluated_sizes
+from fedblocks.testing import small_federation, small_net
 
 CPU = torch.device("cpu")
 DRAW = Draw(0, 0, 0, "train")
@@ -195,9 +200,50 @@ def test_a_difference_is_relative_to_large_numbers_and_a_missing_one_is_infinite
     assert _difference(torch.tensor([torch.nan]), torch.tensor([0.0])) == float("inf")
 
 
-def test_rows_for_scoring_come_in_chunks_with_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.engines.scoring.CHUNK", 2)
-    chunks = chunks_of(torch.arange(6).view(2, 3), torch.tensor([3, 1]))
+@pytest.mark.parametrize(
+    ("task", "y", "classes", "chunk"),
+    [
+        (Task(), (4,), 10, 512),
+        (Task(), (4,), 2**15, 512),  # 2^24 numbers
+        (Task(), (4,), 2**15 + 1, 511),
+        (Task(), (4, 20), 10_004, 83),  # 2^24 / 200,080
+        (Task(), (4, 128), 50_000, 2),
+        (Task(), (4, 512), 50_000, 1),  # of one there is no part
+        (Task("regression"), (4, 3), 0, 512),
+    ],
+)
+def test_a_pass_of_an_evaluation_has_fewer_examples_where_outputs_are_large(
+    task: Task, y: tuple[int, ...], classes: int, chunk: int
+) -> None:
+    data: Any = SimpleNamespace(task=task, y=torch.zeros(y), classes=classes)
+    assert chunk_of(data) == chunk
+    sizes = {"train": np.array([3]), "test": np.array([600, 1])}
+    data.parts = {part: SimpleNamespace(sizes=own) for part, own in sizes.items()}
+    assert evaluated_sizes(data) == {min(3, chunk), chunk}
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised()], ids=lambda engine: engine.name)
+def test_smaller_passes_of_an_evaluation_end_with_the_same_scores(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment.of(FedAvg(small_net()), small_federation())
+    state, everybody = experiment.start(), list(range(experiment.data.clients))
+    whole = evaluate(experiment, state, everybody, engine, "test")
+    passes: list[int] = []
+    plain = scoring._count
+    monkeypatch.setattr(
+        scoring, "_count", lambda *given: passes.append(len(given[2])) or plain(*given)
+    )
+    monkeypatch.setattr(scoring, "NUMBERS", 3 * experiment.data.classes)
+    cut = evaluate(experiment, state, everybody, engine, "test")
+    assert set(passes) == {3, 1}  # of 10 test rows each
+    for view, scores in whole.items():
+        for client, counts in scores.items():
+            assert cut[view][client] == pytest.approx(counts, rel=1e-12)
+
+
+def test_rows_for_scoring_come_in_chunks_with_a_mask() -> None:
+    chunks = chunks_of(torch.arange(6).view(2, 3), torch.tensor([3, 1]), 2)
     assert [rows.tolist() for rows, _ in chunks] == [[[0, 1], [3, 4]], [[2], [5]]]
     assert [real.tolist() for _, real in chunks] == [[[1, 1], [1, 0]], [[1], [0]]]
     assert {real.dtype for _, real in chunks} == {torch.float64}  # sums over many clients

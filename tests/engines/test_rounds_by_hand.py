@@ -258,7 +258,7 @@ def test_scores_are_sums_in_double_precision_and_a_stack_knows_its_padding(mappe
 
     rows, sizes = job.part_rows("train", [0, 1])
     local = job.several([0, 1], vmap) if mapped else job.one(1)
-    chunks = chunks_of(rows, sizes) if mapped else chunks_of(rows[1], sizes[1])
+    chunks = chunks_of(rows, sizes, 512) if mapped else chunks_of(rows[1], sizes[1], 512)
     pick: Any = lambda value: value if mapped else value[1]
     blocks = {"model": {k: pick(v) for k, v in job.sent.blocks["model"].items()}}
     scores = scoring.score(lambda client: view, blocks, local, chunks, {})

@@ -63,6 +63,33 @@ def test_a_loss_is_tried_silently_in_double_precision_and_alone() -> None:
         trials._try_loss(Task("regression", loss=beside), trial)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "y", "many"),
+    [
+        ((8, 3), (8,), 9),
+        ((8, 9), (8,), 10),  # as many examples as outputs could be taken for these
+        ((8, 9, 10), (8, 9), 11),
+        ((8, 20, 5000), (8, 20), 9),  # a vocabulary: not 5,001 texts of 20 x 5000 numbers
+        ((2, 128, 50_000), (2, 128), 3),
+    ],
+)
+def test_a_loss_is_tried_on_few_examples_however_many_classes_there_are(
+    outputs: tuple[int, ...], y: tuple[int, ...], many: int
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def first(outputs: Tensor, y: Tensor) -> Tensor:
+        seen.append(tuple(outputs.shape))
+        return -outputs[..., 0]
+
+    trial = trials.TaskTrial(torch.zeros(outputs), torch.zeros(y, dtype=torch.long), "ann")
+    trials._try_loss(
+        Task("sequence-labelling" if len(y) > 1 else "classification", loss=first), trial
+    )
+    assert {shape[0] for shape in seen} == {many, 1}
+    assert {shape[1:] for shape in seen} == {outputs[1:]}
+
+
 # float32 rounds values around 2e9 by up to 64, and the values of a column are 1000 apart or more
 TIMES = np.array([2e9, 2e9 + 1000, 2e9 + 2000, 2e9 + 3060.0])
 

@@ -21,19 +21,27 @@ from fedblocks.core.method import View
 from fedblocks.core.metrics import Keep, Metric
 from fedblocks.core.parts import Blocks
 from fedblocks.core.task import Task
+from fedblocks.data import Federation
 from fedblocks.data.sets.text import left_out, scores_of
 
-CHUNK = 512  # test examples in one forward pass
+CHUNK = 512  # test examples in one forward pass, at most
+NUMBERS = 2**24  # that their outputs may have together: large vocabularies have smaller chunks
 
 OwnView = Callable[[dict[str, Any]], View]  # a client's tensors -> its view
 EvalChunk = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
 Kept = list[dict[Keep, Tensor]]  # of each way to count, what metrics remember: [..., examples, ...]
 
 
-def chunks_of(rows: Tensor, sizes: Tensor) -> list[EvalChunk]:
+def chunk_of(data: Federation) -> int:
+    """How many test examples one forward pass takes."""
+    numbers = math.prod(data.task.output_shape(data.y, data.classes))
+    return max(1, min(CHUNK, NUMBERS // max(1, numbers)))
+
+
+def chunks_of(rows: Tensor, sizes: Tensor, chunk: int) -> list[EvalChunk]:
     """Padded test rows, [..., examples], cut into chunks that one forward pass takes."""
     real = (torch.arange(rows.shape[-1], device=rows.device) < sizes[..., None]).double()
-    return list(zip(torch.split(rows, CHUNK, -1), torch.split(real, CHUNK, -1), strict=True))
+    return list(zip(torch.split(rows, chunk, -1), torch.split(real, chunk, -1), strict=True))
 
 
 @torch.no_grad()

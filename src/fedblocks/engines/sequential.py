@@ -17,7 +17,7 @@ from fedblocks.engines.failures import raise_failures
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import adapt, evaluate_locally, train_locally
 from fedblocks.engines.replay.replayed import Replayed
-from fedblocks.engines.scoring import EvalChunk, chunks_of
+from fedblocks.engines.scoring import EvalChunk, chunk_of, chunks_of
 from fedblocks.kernels.device_errors import is_of_device
 
 
@@ -121,4 +121,4 @@ def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
 
 def _chunks(job: Job, member: int, part: str) -> list[EvalChunk]:
     rows, sizes = job.part_rows(part, [member])
-    return chunks_of(rows[0], sizes[0])
+    return chunks_of(rows[0], sizes[0], chunk_of(job.data))

@@ -25,7 +25,7 @@ from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import evaluate_locally, train_locally
 from fedblocks.engines.plans import Roster
 from fedblocks.engines.row_tables import RowTables
-from fedblocks.engines.scoring import EvalChunk, chunks_of
+from fedblocks.engines.scoring import EvalChunk, chunk_of, chunks_of
 from fedblocks.layers.embedding import OwnTables
 
 
@@ -136,7 +136,7 @@ def _rows(value: Tensor, where: Tensor) -> Tensor:
 
 
 def _chunks(job: Job, members: Sequence[int], part: str) -> list[EvalChunk]:
-    return chunks_of(*job.part_rows(part, members))
+    return chunks_of(*job.part_rows(part, members), chunk_of(job.data))
 
 
 def _join(trees: Sequence[Any], back: Tensor | None) -> Any:

@@ -12,7 +12,7 @@ from fedblocks.data import Federation
 from fedblocks.engines.batching import sizes_of_batches
 from fedblocks.engines.net_check.sizes import USUAL, Batches
 from fedblocks.engines.round import Experiment
-from fedblocks.engines.scoring import CHUNK
+from fedblocks.engines.scoring import CHUNK, chunk_of
 
 NUMBERS = 20_000_000  # of inputs that are read for that
 
@@ -44,7 +44,7 @@ def trained_sizes(experiment: Experiment, group: str) -> set[int]:
 
 def evaluated_sizes(data: Federation) -> set[int]:
     """How many examples a pass of an evaluation has at most."""
-    return {min(CHUNK, int(part.sizes.max())) for part in data.parts.values()} - {0}
+    return {min(chunk_of(data), int(part.sizes.max())) for part in data.parts.values()} - {0}
 
 
 def _sizes_in(experiment: Experiment, group: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

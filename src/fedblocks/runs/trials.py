@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import count
 from typing import NamedTuple, NoReturn
 
 import torch
@@ -78,8 +79,9 @@ def _take_examples(net: Net, federation: Federation) -> TaskTrial:
 
 
 def _try_loss(task: Task, trial: TaskTrial) -> None:
-    # not as many examples as outputs, so that one is not taken for the other
-    many = trial.outputs.shape[-1] + 1
+    # not as many examples as outputs or steps, so that one is not taken for the other
+    sizes = {*trial.outputs.shape[1:], *trial.y.shape[1:]}
+    many = next(number for number in count(len(trial.y) + 1) if number not in sizes)
     turns = torch.arange(many) % len(trial.y)
     outputs, y = trial.outputs[turns].requires_grad_(), trial.y[turns]
     name = task.loss if isinstance(task.loss, str) else own_name(task.loss)
