@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedblocks.recipes import cost, measures
+from fedblocks.recipes import cost, measures, recipe_named
 from fedblocks.recipes.running.reproduction import choose_cells
 
 from .conftest import DIGITS
@@ -45,6 +45,25 @@ def test_seconds_are_examples_times_rounds_times_runs(monkeypatch: pytest.Monkey
     assert cost.seconds(cell, 1, False) == pytest.approx(10_000 * 0.7 * 2 * 0.001)
     cell.table = lambda point, quick: {**DIGITS, "data": {"name": "gaussian", "clients": 4}}
     assert cost.seconds(cell, 1, False) is None
+
+
+def test_texts_cost_what_a_cohort_of_users_has_and_tries_their_own_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(cost, "seconds_per_example", lambda *net: asked.append(net) or 0.001)
+    cell = next(c for c in recipe_named("flow-table1-shakespeare").cells if "fedavg" in c.key)
+    # three learning rates for 500 rounds and two seeds for 2000, ten users of 56.7 rows in each
+    rounds = 3 * 500 + 2 * 2000
+    assert cost.seconds(cell, 2, False) == pytest.approx(rounds * 10 * 56.7 * 0.001)
+    assert asked[0][1:] == ((20,), 10_004)
+    assert cost.seconds(cell, 2, True) is None  # fewer words and users
+
+
+def test_a_step_of_a_net_for_words_is_measured_on_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost.torch.cuda, "is_available", lambda: False)
+    net = '{"name": "next_word", "embedding": 4, "hidden": 4, "projection": 4}'
+    assert cost.seconds_per_example.__wrapped__(net, (5,), 11) > 0
 
 
 @pytest.mark.parametrize(

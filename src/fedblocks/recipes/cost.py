@@ -28,6 +28,9 @@ SHAPES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
     "mnist_writers": (60_000, 10_000, (1, 28, 28), 10),
     "digits": (1_797, 0, (1, 8, 8), 10),
 }
+# texts by user, as the recipes read them whole -> training rows of a user on average, words of a
+# row, words that are known
+TEXTS = {"reddit_2006": (52.6, 20, 10_004), "shakespeare_roles": (56.7, 20, 10_004)}
 TRAINED = 0.7  # share of all rows that are trained on, about
 BATCH = 32  # of the measurement
 
@@ -36,10 +39,14 @@ def seconds(cell: Cell, seeds: int, quick: bool) -> float | None:
     """What a cell may cost with all combinations and seeds, on one worker; None: unknown."""
     points = cell.points(quick)
     config = Config.of(cell.table(points[0], quick=quick))
-    runs = seeds + (cost(rungs(len(points), config.rounds, quick)) if len(points) > 1 else 0)
+    runs = seeds + _tries(cell, quick) / config.rounds
     if work := side_by_side_work(config):
         costs = [rows * seconds_per_example(json.dumps(net), *shape) for rows, net, *shape in work]
         return runs * TRAINED * config.rounds * passes(config.method.table) * sum(costs)
+    if config.data.name in TEXTS and not quick:
+        rows, steps, words = TEXTS[config.data.name]
+        examples = config.rounds * config.cohort.size * rows * passes(config.method.table)
+        return runs * examples * seconds_per_example(json.dumps(config.net.table), (steps,), words)
     if config.data.name not in SHAPES:
         return None
     train, test, shape, classes = SHAPES[config.data.name]
@@ -50,6 +57,15 @@ def seconds(cell: Cell, seeds: int, quick: bool) -> float | None:
     examples = rows * TRAINED * share * config.rounds * passes(config.method.table)
     each = seconds_per_example(json.dumps(config.net.table), shape, classes)
     return float(runs * examples * each)
+
+
+def _tries(cell: Cell, quick: bool) -> float:
+    """The rounds of all tries, which may be shorter runs than those of the seeds."""
+    points = cell.points(quick)
+    if len(points) < 2:
+        return 0
+    rounds: int = cell.table(points[0], quick=quick, tuning=True)["rounds"]
+    return rounds * cost(rungs(len(points), rounds, quick))
 
 
 def passes(method: Table) -> float:
@@ -68,6 +84,7 @@ def seconds_per_example(net: str, shape: tuple[int, ...], classes: int) -> float
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = make("net", json.loads(net), input_shape=shape, classes=classes).make().to(device)
     x = torch.rand(BATCH, *shape, device=device)  # [BATCH, *shape]
+    x = (classes * x).long() if len(shape) == 1 else x  # words
     taken: list[float] = []
     # others may keep the processor busy
     clock = time.perf_counter if device == "cuda" else time.process_time
