@@ -12,7 +12,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.kernels.device_errors import shortages_alike
+from fedblocks.kernels.device_errors import held_by_others, shortages_alike
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
@@ -153,3 +153,21 @@ def test_a_shortage_of_memory_is_one_error_whoever_found_none(
     with pytest.raises(torch.OutOfMemoryError) as caught, shortages_alike():
         raise found
     assert caught.value is found  # as torch raised it
+
+
+@pytest.mark.parametrize(
+    ("begun", "free", "reserved", "others"),
+    [
+        (False, 10, 20, 0),  # a run on a CPU does not begin to use a GPU in order to ask
+        (True, 10, 20, 70),
+        (True, 70, 20, 0),  # a tenth is what CUDA holds
+        (True, 69, 20, 11),
+    ],
+)
+def test_memory_of_others_is_what_is_taken_and_not_ours(
+    begun: bool, free: int, reserved: int, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved)
+    assert held_by_others() == others

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
+OWN_PART = 0.1
 # what libraries of a GPU say where they find no memory for themselves, and torch on a CPU
 _SHORT = re.compile(
     r"CUDA error: out of memory|STATUS_ALLOC_FAILED|STATUS_NOT_INITIALIZED"
@@ -47,8 +48,9 @@ def shortages_alike() -> Iterator[None]:
 
 
 def held_by_others() -> int:
-    """Bytes of the GPU in use that other programs hold; 0 without a GPU."""
-    if not torch.cuda.is_available():
+    """Bytes of the GPU in use that other programs hold; 0 where that is little."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
     free, total = torch.cuda.mem_get_info()
-    return max(total - free - torch.cuda.memory_reserved(), 0)
+    held = total - free - torch.cuda.memory_reserved()
+    return held if held > OWN_PART * total else 0  # CUDA itself holds some for this process
