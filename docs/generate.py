@@ -443,6 +443,7 @@ def store_checks() -> None:
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # more of them wait for each other where cores are busy
     if "--checks" in sys.argv:
         store_checks()
     made = pages()
