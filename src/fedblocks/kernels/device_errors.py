@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
+OWN = 2**30  # bytes of a GPU that a process may hold beside torch's: its context, its libraries
 # what libraries of a GPU say where they find no memory for themselves, and torch on a CPU
 _SHORT = re.compile(
     r"CUDA error: out of memory|STATUS_ALLOC_FAILED|STATUS_NOT_INITIALIZED"
@@ -47,8 +48,11 @@ def shortages_alike() -> Iterator[None]:
 
 
 def held_by_others() -> int:
-    """Bytes of the GPU in use that other programs hold; 0 without a GPU."""
+    """Bytes of the GPU in use that other programs hold; 0 without a GPU, and where they are so few
+    that this process itself may hold them.
+    """
     if not torch.cuda.is_available():
         return 0
     free, total = torch.cuda.mem_get_info()
-    return max(total - free - torch.cuda.memory_reserved(), 0)
+    held = total - free - torch.cuda.memory_reserved()
+    return held if held > OWN else 0
