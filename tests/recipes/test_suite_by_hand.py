@@ -1,4 +1,4 @@
-"""What of the suite is missing, and which data its rows had: stored files made by hand."""
+"""What of the suite is there and what is missing, and which data its rows had: made by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedblocks.recipes.running.halving import Rung
-from fedblocks.recipes.suite import trial
+from fedblocks.recipes.suite import coverage, page, trial
 from fedblocks.recipes.suite.entrants import Entrant
 from fedblocks.recipes.suite.planning import missing_runs
 
@@ -50,3 +50,19 @@ def test_data_are_compared_with_what_was_frozen_for_their_own_seed(
     monkeypatch.setattr(trial, "is_frozen", is_frozen)
     asked = trial.SuiteTrial([Entrant("local")], [], 3, tmp_path, held_out=held_out)
     assert trial.other_data(asked) == ["kin, seed 0"]
+
+
+def test_six_seeds_are_enough_and_a_bed_without_any_is_no_row() -> None:
+    assert coverage._count([6, 5, 0, 7]) == "3 (1 with fewer than 6 seeds)"
+    assert coverage._count([0, 6]) == "1"
+
+
+def test_a_default_is_told_with_the_seeds_of_the_bed_that_has_fewest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = [{"seeds": seeds} for seeds in (6, 3, 5)]
+    row = {"name": "ditto", "compared": ["a", "b"], "below_both": ["b"], "scores": scores}
+    monkeypatch.setattr(page, "runs_by_bed", lambda folder: [])
+    monkeypatch.setattr(page, "method_rows", lambda beds: [row])
+    told = {"compared": ["a", "b"], "below_both": ["b"], "seeds": 3}
+    assert page.default_runs(tmp_path)["methods"] == {"ditto": told}
