@@ -62,8 +62,10 @@ def test_a_number_takes_the_place_of_an_old_error(how: str, tmp_path: Path) -> N
     recipe = recipe_named("pfedmb-table2")
     cell = recipe.cells[0]
     results = Results(tmp_path / "r.json", recipe, True, {})
+    results.note_killed(cell, "killed (signal 9)")
     results.fail(cell, "no memory")
-    assert json.loads(results.path.read_text())["cells"][cell.key]["error"] == "no memory"
+    stored = json.loads(results.path.read_text())["cells"][cell.key]
+    assert stored["error"] == "no memory" and "killed" not in stored  # what it did when tried again
     answer: Any = dict.fromkeys(ORIGIN, "") | {"numbers": {"value": 0.5}, "rounds": 3}
     first = () if how == "add_tuned" else (0,)
     getattr(results, how)(cell, *first, {"method.lr": 0.1}, "key", answer)
