@@ -9,7 +9,13 @@ from fedblocks.core.errors import UserError
 from fedblocks.engines.less_memory import with_less_memory
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.kernels.device_errors import OWN, held_by_others, shortages_alike
+from fedblocks.kernels.device_errors import (
+    OWN,
+    held_by_others,
+    is_of_device,
+    is_shortage,
+    shortages_alike,
+)
 
 GIB = 2**30
 FULL = torch.OutOfMemoryError("full")
@@ -77,3 +83,38 @@ def test_a_shortage_is_told_in_its_first_line(error: Exception, said: str) -> No
     with pytest.raises(torch.OutOfMemoryError) as caught, shortages_alike():
         raise error
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+        "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_a_library_says_in_many_ways_that_it_finds_no_memory(text: str) -> None:
+    assert is_shortage(RuntimeError(text)) and is_of_device(RuntimeError(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "of_device"),
+    [
+        ("CUDA error: unspecified launch failure", True),
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        ("CUBLAS_STATUS_EXECUTION_FAILED", True),
+        ("cusolver error: CUSOLVER_STATUS_EXECUTION_FAILED", True),
+        ("cuFFT error: CUFFT_EXEC_FAILED", True),
+        ("NVRTC_ERROR_INTERNAL_ERROR", True),
+        ("NCCL error in: ProcessGroupNCCL.cpp, remote process exited", True),
+        ("mat1 and mat2 shapes cannot be multiplied (4x3 and 2x3)", False),
+    ],
+)
+def test_what_a_gpu_fails_at_is_told_from_what_it_was_asked_for(text: str, of_device: bool) -> None:
+    assert not is_shortage(RuntimeError(text))
+    assert is_of_device(RuntimeError(text)) == of_device

@@ -78,12 +78,13 @@ def test_a_shift_that_all_methods_share_is_named(tmp_path: Path) -> None:
 def test_cells_that_nobody_began_count_too_and_so_do_those_of_scaled_tables(
     tmp_path: Path,
 ) -> None:
-    cells = {"c10-dir-50/local": {"published": 64.0, "tuning": [], "seeds": seeds(61.0)}}
+    own = {"published": 64.0, "tuning": [], "seeds": seeds(61.0)}
+    cells = {"c10-dir-50/local": own, "c10-gone/local": own}  # the recipe has the first one only
     table = {"recipe": "pfedmb-table2", "title": "A table", "shape": "table", **HEAD}
     recipe = recipe_named("pfedmb-table2")
     for quick, count in ((False, len(recipe.cells)), (True, sum(c.in_quick for c in recipe.cells))):
         (tmp_path / "x.json").write_text(json.dumps({**table, "quick": quick, "cells": cells}))
-        assert f"1 of {count} cells" in reproduction_page(tmp_path)
+        assert f"2 of {count + 1} cells" in reproduction_page(tmp_path)
 
 
 def test_a_run_that_ended_with_a_warning_is_named(tmp_path: Path) -> None:
