@@ -69,6 +69,27 @@ def test_numbers_of_each_client_move_a_stack_as_they_move_a_client(kind: Any) ->
         assert torch.allclose(stack[0][client], own[0]) and torch.allclose(stack[1][client], own[1])
 
 
+def test_betas_of_each_client_are_its_own() -> None:
+    """Two clients, whose means and squares fade at rates of their own."""
+    betas = torch.tensor([0.5, 0.25]).double(), torch.tensor([0.75, 0.875]).double()
+    both = Adam()
+    object.__setattr__(both, "betas", betas)
+    stack = [torch.tensor([[1.0, 2.0], [1.0, 2.0]]).double()]
+    memory = both.memory(stack)
+    slopes = torch.tensor([1.0, -3.0]).double(), torch.tensor([2.0, 0.5]).double()
+    for count, slope in enumerate(slopes, 1):
+        both.step(stack, [torch.stack([slope, 2 * slope])], memory, 0.5, count)
+    for client, (slow, slower) in enumerate(torch.stack(betas, 1).tolist()):
+        alone, own = Adam((slow, slower)), [torch.tensor([1.0, 2.0]).double()]
+        kept = alone.memory(own)
+        for count, slope in enumerate(slopes, 1):
+            alone.step(own, [(1 + client) * slope], kept, 0.5, count)
+        assert torch.allclose(stack[0][client], own[0])
+        # squares, from 0: kept x s, then (1 - kept) x the next gradient's square
+        first, second = (((1 + client) * slope).square() * (1 - slower) for slope in slopes)
+        assert torch.allclose(memory["square"][0][client], slower * first + second)
+
+
 def test_what_moments_miss_is_exact_and_rates_are_shaped_like_tensors() -> None:
     missing = _missing(torch.tensor(0.999), torch.tensor(1))
     assert missing.dtype == torch.double and _missing(0.5, 2) == 0.75  # type: ignore[union-attr]

@@ -160,6 +160,8 @@ def test_schedules_at_their_turns() -> None:
     assert steps.turns == (0, 2, 5) and steps(torch.tensor(5)).item() == 2.0
     assert Exponential(1.0, 0.25, 2)(1) == 0.5 and Exponential(1.0, 0.25, 2)(9) == 0.25
     assert Ramp(1.0, 3.0, 0.5).over(8).rounds == 4 and Ramp(1.0, 3.0, 0.1).over(2).rounds == 1
+    # 0.29 x 100 is 28.999999999999996 in binary
+    assert Ramp(1.0, 3.0, 0.29).over(100).rounds == 29
     assert (
         Ramp(1.0, 3.0, 4).over(9).rounds == 4 and Ramp(1.0, 3.0, 4)(torch.tensor(9)).item() == 3.0
     )

@@ -12,7 +12,7 @@ from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.kernels.device_errors import held_by_others, shortages_alike
+from fedblocks.kernels.device_errors import shortages_alike
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
@@ -117,12 +117,39 @@ def test_a_machine_that_fails_is_no_client_that_fails(
     assert caught.value is error
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
-def test_a_worker_without_memory_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_half_written_down_for_a_client_that_fails_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     example = EXAMPLES["fedavg"]()
     experiment, everybody = example.experiment(), list(example.everybody)
-    break_client(monkeypatch, "train_locally", {everybody[0]}, MemoryError("none left"))
-    with pytest.raises(UserError, match="memory did not suffice: MemoryError: none left") as caught:
+    lanes, state, engine = Lanes([experiment]), experiment.start(), Sequential()
+    lanes.run_round([state], [everybody], engine)
+    (before,) = engine.known.values()
+    lanes.run_round([state], [everybody], engine)
+    assert [*engine.known.values()] == [before]
+    break_client(monkeypatch, "train_locally", {everybody[-1]}, ValueError("no such word"))
+    lanes.run_round([state], [everybody], engine)
+    (after,) = engine.known.values()  # of the round without that client
+    assert after is not before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("none left"), "MemoryError: none left"),
+        # as torch says it on a CPU
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "RuntimeError: DefaultCPU"),
+    ],
+    ids=["Python", "torch"],
+)
+def test_a_worker_without_memory_ends_the_round(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = EXAMPLES["fedavg"]()
+    experiment, everybody = example.experiment(), list(example.everybody)
+    break_client(monkeypatch, "train_locally", {everybody[0]}, error)
+    with pytest.raises(UserError, match=f"memory did not suffice: {said}") as caught:
         Lanes([experiment]).run_round([experiment.start()], [everybody], Processes(count=2))
     assert "fewer" in caught.value.fix
 
@@ -153,21 +180,3 @@ def test_a_shortage_of_memory_is_one_error_whoever_found_none(
     with pytest.raises(torch.OutOfMemoryError) as caught, shortages_alike():
         raise found
     assert caught.value is found  # as torch raised it
-
-
-@pytest.mark.parametrize(
-    ("begun", "free", "reserved", "others"),
-    [
-        (False, 10, 20, 0),  # a run on a CPU does not begin to use a GPU in order to ask
-        (True, 10, 20, 70),
-        (True, 70, 20, 0),  # a tenth is what CUDA holds
-        (True, 69, 20, 11),
-    ],
-)
-def test_memory_of_others_is_what_is_taken_and_not_ours(
-    begun: bool, free: int, reserved: int, others: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: begun)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 100))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved)
-    assert held_by_others() == others

@@ -56,9 +56,17 @@ def test_both_engines_do_the_same_steps_once_before_they_are_timed(monkeypatch):
     assert len({job for _, job in calls}) == 1
 
 
-def test_a_stack_that_does_not_fit_is_left_out(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("full"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),  # as it says that it finds none
+    ],
+    ids=["torch", "cuDNN"],
+)
+def test_a_stack_that_does_not_fit_is_left_out(error, monkeypatch):
     def full(job: object) -> None:
-        raise torch.OutOfMemoryError("full")
+        raise error
 
     fits, too_large = SimpleNamespace(train=lambda job: None), SimpleNamespace(train=full)
     monkeypatch.setattr(

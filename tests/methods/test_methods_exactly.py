@@ -21,6 +21,7 @@ from fedblocks.methods._common.clustering import alike, complete_linkage, merges
 from fedblocks.methods._common.mixtures import scale_gradient, steps_of_one_net
 from fedblocks.methods.apfl import clip
 from fedblocks.methods.clustered import Clustered
+from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedala import FedALA
 from fedblocks.methods.fedamp import FedAMP, HeurFedAMP, mean_square_distance
 from fedblocks.methods.fedem import FedEM
@@ -253,3 +254,9 @@ def test_weights_of_a_least_size_stay_and_the_largest_always() -> None:
     assert without_small(weights, 0) is weights
     small = torch.tensor([NEGLIGIBLE, 2 * NEGLIGIBLE])
     assert without_negligible(small).tolist() == [0.0, small[1].item()]
+
+
+def test_ditto_trains_the_personal_model_for_the_epochs_that_are_asked_for() -> None:
+    asked = [Ditto(small_net(), epochs=2, personal_epochs=own) for own in (None, 0, 3)]
+    assert [[phase.epochs for phase in one.phases()] for one in asked] == [[2, 2], [0, 2], [3, 2]]
+    assert [one.joining()[0].epochs for one in asked] == [2, 0, 3]

@@ -15,6 +15,7 @@ from fedblocks.engines.failures import FAILED, ClientFailures
 from fedblocks.engines.round import Engine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.ranks.errors import text_of
 from fedblocks.runs.ranks.training import RankRounds
 
 
@@ -81,6 +82,15 @@ def test_any_other_error_is_of_all_clients_where_they_were_tried_one_by_one(
     done, failed, raised = rounds_with(engine)._attempt(job_for, [4, 5, 6], failing(error))
     assert done == [] and raised is error
     assert [(own.client, own.reason) for own in failed] == [(i, FAILED) for i in whose]
+
+
+def test_the_other_ranks_hear_of_a_shortage_of_memory_by_one_name() -> None:
+    """So that all of them go on with fewer clients at once."""
+    work = failing(RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"))
+    done, failed, raised = rounds_with(Vectorised())._attempt(job_for, [4, 5], work)
+    assert (done, failed) == ([], [])
+    kind = {"kind": "memory", "message": "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"}
+    assert text_of(raised) == kind
 
 
 def test_all_ranks_begin_anew_without_the_clients_that_failed_at_any() -> None:

@@ -66,6 +66,17 @@ def test_a_table_shows_the_published_number_beside_ours(fedblocks: Fedblocks, ad
     assert [row["state"] for row in table["cells"]] == ["done", "done"] and table["finished"]
 
 
+def test_runs_that_only_chose_values_are_deleted_where_that_is_asked_for(
+    fedblocks: Fedblocks, adds: Any
+) -> None:
+    """Of two rates that are tried; seed 0 of the one that is chosen is the run of its try."""
+    adds(tiny(Cell("digits/fedavg", FAST, grid={"method.lr": (0.01, 0.1)})))
+    for more, left in (((), 2), (("--tidy",), 1)):
+        code, out, err = fedblocks("tiny", "--seeds", "1", "--jobs", "1", *more)
+        assert code == 0 and "(1 seed)" in out, err
+        assert len(list(Path("runs/reproduce").iterdir())) == left
+
+
 def test_a_stopped_budget_is_no_failure_and_says_how_to_go_on(
     fedblocks: Fedblocks, adds: Any
 ) -> None:

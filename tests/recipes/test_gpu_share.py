@@ -32,9 +32,22 @@ def test_each_worker_has_one_gpu_and_an_equal_part_of_it(
     assert [environment_of(number, workers) for number in range(workers)] == said
 
 
-def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+@pytest.mark.parametrize(
+    ("count", "visible", "expected"),
+    [(1, None, [("0", "0.5")] * 2), (2, "5,7", [("5", "1.0"), ("7", "1.0")])],
+)
+def test_workers_are_told_whatever_their_parent_was_told(
+    count: int,
+    visible: str | None,
+    expected: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.delenv(VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(VISIBLE, visible)
+    monkeypatch.setenv(SHARE, "0.125")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
     begun = []
 
     def begin(*words: object, env: dict[str, str], **more: object) -> None:
@@ -45,7 +58,7 @@ def test_workers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for own in ProcessPool(2)._workers:
         with pytest.raises(InterruptedError):
             own.work({"seconds": None})
-    assert begun == [("0", "0.5", "1")] * 2
+    assert begun == [(*pair, "1") for pair in expected]
 
 
 @pytest.mark.parametrize(

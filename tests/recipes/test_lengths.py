@@ -43,6 +43,7 @@ def test_cells_of_all_rounds_are_named_where_validation_data_ask_for_fewer() -> 
         "two/b": older,
         "two/c": {**older, "tuning": rising},
         "two/open": {"tuning": falling, "seeds": {}},
+        "two/stale": {**older, "seeds": {}},  # chosen once, and to be run again
     }
     (line,) = older_rule(cells)
     assert line.endswith("ask for: two/b.")

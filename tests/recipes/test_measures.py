@@ -70,6 +70,19 @@ def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(
     )
 
 
+def test_a_curve_is_of_the_models_that_are_asked_for(tmp_path: Path) -> None:
+    method = {"name": "ditto", "lr": 0.1, "batch_size": 64, "personal_epochs": 3}
+    both = run(Config.of({**DIGITS, "method": method, "threads": 1}), tmp_path / "both")
+    curves = {
+        view: measure(both, {"name": "accuracy_curve", "view": view})["accuracy"]
+        for view in ("personal", "shared")
+    }
+    for view, curve in curves.items():
+        means = [both.summary("test", view, round)["mean"] for round in (1, 2)]
+        assert curve == pytest.approx([100 * mean for mean in means], abs=1e-4)
+    assert curves["personal"] != curves["shared"]
+
+
 def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(
     branched: RunResult,
 ) -> None:
@@ -104,3 +117,5 @@ def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained
     weights = measure(replace(branched, folder=copy), {"name": "branch_weights"})
     assert weights["value"] == 100
     assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]
+    # of those who trained: 1 / (1 + 2 e^-9) = 0.9998 for each
+    assert weights["mean_largest_alpha"] == [pytest.approx(0.9998, abs=1e-4)]

@@ -69,15 +69,21 @@ def test_a_merged_file_names_the_devices_and_versions_of_its_numbers_not_of_the_
     assert stored["versions"] == {"fedblocks": "0.0.7", "torch": "2.11.0 and 2.13.0"}
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"value": -1.0}, {"partition": "0" * 64}],  # equal numbers of other data are no confirmation
+    ids=["value", "partition"],
+)
 def test_other_numbers_for_the_same_run_are_an_error_that_names_both_files(
-    recipe: Any, tmp_path: Path, jobs: list[Any]
+    other: dict[str, Any], recipe: Any, tmp_path: Path, jobs: list[Any]
 ) -> None:
     one = made(recipe, tmp_path / "one", slice(0, 1), 1)
     table = json.loads(one.read_text())
-    table["cells"]["digits/fedavg"]["seeds"]["0"] |= {"seconds": 99.0, "device": "another"}
+    aside = {"seconds": 99.0, "device": "another", "warning": "odd"}
+    table["cells"]["digits/fedavg"]["seeds"]["0"] |= aside
     (tmp_path / "other.json").write_text(json.dumps(table))
     merge([one, tmp_path / "other.json"], tmp_path / "fine")  # time and place may differ
-    table["cells"]["digits/fedavg"]["seeds"]["0"]["value"] += 1.0
+    table["cells"]["digits/fedavg"]["seeds"]["0"] |= other
     (tmp_path / "other.json").write_text(json.dumps(table))
     with pytest.raises(
         UserError,

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedblocks.recipes import recipe_named
 from fedblocks.recipes.page import reproduction_page
+from fedblocks.runs.refusals import Refused
 
 HEAD: dict[str, Any] = {"paper": "Nobody", "unit": "%", "stand_in_for": None, "notes": ["A note."]}
 HEAD |= {"versions": {"fedblocks": "0.1.0", "torch": "2"}, "devices": ["cpu"]}
@@ -77,20 +78,24 @@ def test_a_shift_that_all_methods_share_is_named(tmp_path: Path) -> None:
 def test_cells_that_nobody_began_count_too_and_so_do_those_of_scaled_tables(
     tmp_path: Path,
 ) -> None:
-    cells = {"c10-dir-50/local": {"published": 64.0, "tuning": [], "seeds": seeds(61.0)}}
+    own = {"published": 64.0, "tuning": [], "seeds": seeds(61.0)}
+    cells = {"c10-dir-50/local": own, "c10-gone/local": own}  # the recipe has the first one only
     table = {"recipe": "pfedmb-table2", "title": "A table", "shape": "table", **HEAD}
     recipe = recipe_named("pfedmb-table2")
     for quick, count in ((False, len(recipe.cells)), (True, sum(c.in_quick for c in recipe.cells))):
         (tmp_path / "x.json").write_text(json.dumps({**table, "quick": quick, "cells": cells}))
-        assert f"1 of {count} cells" in reproduction_page(tmp_path)
+        assert f"2 of {count + 1} cells" in reproduction_page(tmp_path)
 
 
 def test_a_run_that_ended_with_a_warning_is_named(tmp_path: Path) -> None:
     own = seeds(70.0, 72.0)
-    own["1"]["warning"] = "9 of 2500 updates were refused (9 clients: memory); look for inputs"
+    refused = Refused(9, 2500, 0, 5, "not-finite: (a) NaN", clients=(*range(9),))
+    own["1"]["warning"] = refused.warning
     cells = {"a/fedavg": {"published": None, "tuning": [], "seeds": own}}
     table = {"recipe": "x-table1", "title": "A table", "shape": "table", "quick": False, **HEAD}
     (tmp_path / "x.json").write_text(json.dumps({**table, "cells": cells}))
     text = reproduction_page(tmp_path)
-    said = "- a/fedavg, seed 1: 9 of 2500 updates were refused (9 clients: memory).\n"
-    assert said in text and "look for inputs" not in text and "a/fedavg, seed 0" not in text
+    words = "9 of 2500 updates were refused (9 clients; the latest: not-finite: (a) NaN)"
+    assert refused.warning.startswith(f"{words}; look for")
+    assert f"- a/fedavg, seed 1: {words}.\n" in text
+    assert "look for" not in text and "a/fedavg, seed 0" not in text

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from fedblocks.recipes import recipe_named
 from fedblocks.recipes.running import process_pool
 from fedblocks.recipes.running.process_pool import GRACE, ProcessPool, WorkerProcess
+from fedblocks.recipes.running.reproduce import _company
 from fedblocks.recipes.running.results import ORIGIN, Results
 
 
@@ -62,8 +64,10 @@ def test_a_number_takes_the_place_of_an_old_error(how: str, tmp_path: Path) -> N
     recipe = recipe_named("pfedmb-table2")
     cell = recipe.cells[0]
     results = Results(tmp_path / "r.json", recipe, True, {})
+    results.note_killed(cell, "killed (signal 9)")
     results.fail(cell, "no memory")
-    assert json.loads(results.path.read_text())["cells"][cell.key]["error"] == "no memory"
+    stored = json.loads(results.path.read_text())["cells"][cell.key]
+    assert stored["error"] == "no memory" and "killed" not in stored  # what it did when tried again
     answer: Any = dict.fromkeys(ORIGIN, "") | {"numbers": {"value": 0.5}, "rounds": 3}
     first = () if how == "add_tuned" else (0,)
     getattr(results, how)(cell, *first, {"method.lr": 0.1}, "key", answer)
@@ -79,3 +83,13 @@ def test_a_number_takes_the_place_of_an_old_error(how: str, tmp_path: Path) -> N
     assert results.seeds(cell) == [] and bool(results._entry(cell)["tuning"]) == (
         how == "add_tuned"
     )
+
+
+def test_a_batch_has_sixteen_runs_at_most_and_all_that_is_read_off_them() -> None:
+    crew: Any = SimpleNamespace(retried=set())
+    tasks: Any = [SimpleNamespace(folder=Path(str(n % 18)), kind="alike") for n in range(36)]
+    chosen = _company(crew, tasks)
+    assert chosen == [*tasks[:16], *tasks[18:34]]
+    for task in (tasks[0], tasks[18]):  # two measures of one run
+        task.kind = "odd"
+    assert _company(crew, tasks) == [tasks[0], tasks[18]]

@@ -77,6 +77,21 @@ def test_one_answer_fewer_harms_nobody_and_two_do() -> None:
     assert score["harmed"]["local"] == pytest.approx(2 / 6) and score["harmed"]["fedavg"] is None
 
 
+def test_a_method_that_failed_has_the_seeds_that_it_ran_and_without_any_those_of_local() -> None:
+    mine = {"seeds": {"0": seed("0:8/10")}, "error": "mine, seed 1: odd"}
+    cells = {
+        "bed/mine": mine,
+        "bed/other": {**mine, "seeds": {}},
+        "bed/local": {"seeds": {"0": seed("0:5/10"), "1": seed("0:4/10")}},
+    }
+    runs = read_runs("bed", [{"cells": cells}])
+    own, other = score_of("mine", runs), score_of("other", runs)
+    assert own is not None and other is not None
+    assert (own["mean"], own["seeds"]) == (0.8, 1)
+    assert (other["mean"], other["seeds"]) == (pytest.approx(0.45), 2)
+    assert own["error"] == other["error"] == "mine, seed 1: odd"
+
+
 def test_decile_new_clients_and_bytes_are_means_over_seeds() -> None:
     ten = " ".join(f"{client}:{client}/10" for client in range(1, 11))  # accuracies .1 to 1
     mine = [seed(ten, "11:2/4"), seed(ten, "11:4/4", bytes=6_000)]

@@ -31,7 +31,8 @@ def test_paths_are_counted_and_compared_with_the_hidden_groups(
 
 
 def test_branch_weights_add_up_to_one_in_each_layer() -> None:
-    weights = branch_weights(np.array([[0.0, np.log(3), 2.0, 2.0]]), 2)
-    np.testing.assert_allclose(weights, [[0.25, 0.75, 0.5, 0.5]])
+    """Three layers of two branches: 1 : 3, 1 : 1 and 4 : 1."""
+    weights = branch_weights(np.array([[0.0, np.log(3), 2.0, 2.0, np.log(4), 0.0]]), 2)
+    np.testing.assert_allclose(weights, [[0.25, 0.75, 0.5, 0.5, 0.8, 0.2]])
     alike = np.array([[0.9, 0.1], [0.88, 0.12], [0.1, 0.9]])
     assert groups_in("pfedmb", alike, 2).tolist() == [0, 0, 1]

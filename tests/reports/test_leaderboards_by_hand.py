@@ -87,6 +87,17 @@ def test_from_six_seeds_on_a_difference_is_called_better_or_worse(better: Any, s
     assert compare.verdict_on({}).endswith("0 of at least 6")
 
 
+def test_a_verdict_needs_six_seeds_that_both_methods_have() -> None:
+    runs = {
+        "local": {seed: run(0.1, 0.2) for seed in range(6)},
+        "fedavg": {seed: run(0.8, 0.9) for seed in range(4, 10)},
+    }
+    first, second = compare.leaderboard_of(runs)
+    assert first["seeds"] == second["seeds"] == 6
+    assert first["to_local"]["mean"] == pytest.approx(0.7)  # of seeds 4 and 5
+    assert first["against_local"] is None and second["against_fedavg"] is None
+
+
 def test_clients_that_only_one_of_two_runs_has_are_left_out() -> None:
     pairs: Any = [({0: 0.5, 2: 0.7}, {0: 0.4, 1: 0.9, 2: 0.5}), ({0: 1.0}, {0: 0.5, 3: 1.0})]
     found = compare.differences_of(pairs)

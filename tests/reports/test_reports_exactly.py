@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedblocks.reports.html.gather import _count_tagged
+from fedblocks.reports.html.gather import Story, _count_tagged
 from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
 
 
@@ -41,3 +42,14 @@ def test_clients_of_a_group_are_counted_by_its_tag() -> None:
     count = lambda *chosen: _count_tagged(federation, group(*chosen))  # type: ignore[arg-type]
     assert [count("kind", 1), count("kind", 0), count("kind", 2)] == [2, 1, 0]
     assert [count("other", 1), count(None, 0)] == [0, 0]
+
+
+def test_the_first_run_of_a_method_is_that_of_its_lowest_seed() -> None:
+    """Folders are read in the order of their names: seed 10 before seed 9."""
+    ten, nine, eight = (
+        SimpleNamespace(result=SimpleNamespace(config=SimpleNamespace(seed=seed)))
+        for seed in (10, 9, 8)
+    )
+    runs: Any = {"fedavg": {10: ten, 9: nine}, "local": {10: ten, 8: eight}}
+    story = Story(Path("runs"), runs)
+    assert story.firsts == {"fedavg": nine, "local": eight} and story.first is eight

@@ -114,6 +114,8 @@ def test_updates_that_were_not_used_are_counted_in_all_and_in_the_last_round() -
     assert Refused(0, 7, 0, 3, "").text == ""
     tables["SELECT client"] = [{"client": 1, "detail": "KeyError: 'x'"}]
     assert read_refusals(store).text.endswith("; client 1 could not be evaluated (KeyError: 'x')")
+    tables["SELECT client"].append({"client": 0, "detail": "odd"})
+    assert read_refusals(store).text.endswith("; clients 0 and 1 could not be evaluated (odd)")
     tables |= {start: [] for start in tables}
     assert read_refusals(store) == Refused(0, 0, 0, 0, "")
 

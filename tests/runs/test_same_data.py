@@ -35,6 +35,20 @@ def test_a_reference_on_the_same_data_is_taken_whatever_its_seed(tmp_path: Path)
         assert run.summary(reference=local)["share_below_reference"] == below
 
 
+def test_models_are_compared_with_those_of_the_same_name_in_the_reference(tmp_path: Path) -> None:
+    options = {"lr": 0.01, "personal_lr": 3.0, "personal_epochs": 5}
+    run, other = (
+        fb.run(fb.Ditto(NET, **options), SAME, rounds=2, out=tmp_path / str(seed), seed=seed)
+        for seed in (0, 3)
+    )
+    for view in ("personal", "shared"):
+        ours, theirs = run.accuracies(view=view), other.accuracies(view=view)
+        below = np.mean([ours[c] < theirs[c] for c in range(5)])
+        assert run.summary(view=view, reference=other)["share_below_reference"] == below
+    crossed = np.mean([run.accuracies(view="shared")[c] < other.accuracies()[c] for c in range(5)])
+    assert crossed != below
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_reference_on_other_data_is_refused(name: str, tmp_path: Path) -> None:
     local = trained(fb.Local, SAME, tmp_path / "local")

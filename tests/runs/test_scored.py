@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,15 @@ def test_rounds_with_as_many_but_other_clients_are_told_of(tmp_path: Path) -> No
 
 def test_nothing_is_said_where_all_rounds_scored_the_same_clients(tmp_path: Path) -> None:
     store = in_rounds({1: {0: 0.9, 1: 0.1}, 2: {0: 0.9, 1: 0.8}}, tmp_path, 2)
+    assert remark_on_best(store) == ""
+
+
+def test_a_client_without_validation_rows_is_missing_in_no_round(tmp_path: Path) -> None:
+    """Client 2 is in no mean, as it has nothing to be scored on; client 1 was refused once."""
+    store = in_rounds({1: {0: 0.9, 1: 0.1}}, tmp_path, 1)
+    scored = [ClientMetric("validation", "personal", client, 50, 100) for client in (0, 1)]
+    none = ClientMetric("validation", "personal", 2, 0, 0)
+    store.record_round(RoundRecord(2, 1.0, 3, metrics=[*scored, none]))
     assert remark_on_best(store) == ""
 
 
@@ -108,6 +119,16 @@ def test_a_client_without_a_score_in_the_reference_is_not_compared(
     assert reference.remarks[0] == f"{everybody - 1} of {everybody} scored after round 1"
     share = sum(ours[c] < theirs[c] for c in theirs) / len(theirs)
     assert whole.summary(reference=reference)["share_below_reference"] == share
+
+
+def test_a_summary_says_who_has_no_score_in_its_own_round(small: Table, tmp_path: Path) -> None:
+    whole = run(Config.of({**small, "rounds": 2, "evaluation": {"every": 1}}), tmp_path / "run")
+    with closing(sqlite3.connect(whole.folder / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM client_metrics WHERE round = 1 AND client = 0")
+    everybody = small["data"]["clients"]
+    words = f"{everybody - 1} of {everybody} scored after round 1"
+    assert words in whole.summary(round=1).remarks
+    assert not any("scored after" in text for text in whole.summary().remarks)
 
 
 def test_a_search_prefers_settings_under_which_no_client_is_refused() -> None:

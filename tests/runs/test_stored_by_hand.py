@@ -132,7 +132,8 @@ def test_clients_that_never_train_join_before_they_are_tried(unseen: list[int]) 
 
     def evaluate(states: Any, clients: Any, engine: Any, parts: Any, joining: bool = False) -> Any:
         asked.append((clients, parts, joining))
-        return [SimpleNamespace(scores={}, failures=[], portraits={"p": 1})] * 2
+        failures = ["of a newcomer" if joining else "of one that trains"]
+        return [SimpleNamespace(scores={}, failures=failures, portraits={"p": 1})] * 2
 
     lanes: Any = SimpleNamespace(evaluate_parts=evaluate)
     config = SimpleNamespace(evaluation=SimpleNamespace(parts=("test", "train")))
@@ -144,3 +145,4 @@ def test_clients_that_never_train_join_before_they_are_tried(unseen: list[int]) 
     assert asked[0] == ([[1, 2], []], ("test", "train"), False)
     assert asked[1:] == ([([[5], []], ("test",), True)] if unseen else [])
     assert [portraits for _, portraits, _ in tables] == [{"p": 1}, None]
+    assert tables[0][2] == ["of one that trains", *["of a newcomer"] * len(unseen)]

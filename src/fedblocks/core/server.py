@@ -253,12 +253,13 @@ def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
 
 
 def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
-    """The size of one slot of every pool that travels on request."""
-    skip = method.statistics == "local"
+    """The size of one slot of every pool that travels on request, with all of its statistics:
+    `check_statistics` refuses that some of them stay on clients.
+    """
     layout = method.blocks().items()
     asked = {name: b for name, b in layout if isinstance(b, Pool) and b.on_request}
     own = {name: state.server[server_name(name, block)] for name, block in asked.items()}
-    return {name: count_bytes(slots, skip, _rows(slots)) for name, slots in own.items()}
+    return {name: count_bytes(slots, rows=_rows(slots)) for name, slots in own.items()}
 
 
 def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-OWN_PART = 0.1
+OWN = 2**30  # bytes of a GPU that a process may hold beside torch's: its context, its libraries
 # what libraries of a GPU say where they find no memory for themselves, and torch on a CPU
 _SHORT = re.compile(
     r"CUDA error: out of memory|STATUS_ALLOC_FAILED|STATUS_NOT_INITIALIZED"
@@ -48,9 +48,11 @@ def shortages_alike() -> Iterator[None]:
 
 
 def held_by_others() -> int:
-    """Bytes of the GPU in use that other programs hold; 0 where that is little."""
+    """Bytes of the GPU in use that other programs hold; 0 where no GPU is used, and where they are so
+    few that this process itself may hold them.
+    """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
     free, total = torch.cuda.mem_get_info()
     held = total - free - torch.cuda.memory_reserved()
-    return held if held > OWN_PART * total else 0  # CUDA itself holds some for this process
+    return held if held > OWN else 0

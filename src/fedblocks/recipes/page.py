@@ -13,6 +13,7 @@ from fedblocks.recipes.claims_page import claims_section
 from fedblocks.recipes.lengths import length_notes, older_rule
 from fedblocks.recipes.running.results import WARNING
 from fedblocks.recipes.show import Row, row_of
+from fedblocks.runs.refusals import ADVICE
 
 SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
 HEAD = """# Published tables and figures, repeated
@@ -112,9 +113,9 @@ def _remarks(rows: list[Row], cells: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _warned(cells: dict[str, dict[str, Any]]) -> list[str]:
-    """Numbers whose runs ended with a warning."""
+    """Numbers whose runs ended with a warning; what may help is for those who run it."""
     texts = {
-        f"{key}, seed {seed}": one[WARNING].partition(";")[0]
+        f"{key}, seed {seed}": one[WARNING].removesuffix(f"; {ADVICE}")
         for key, entry in cells.items()
         for seed, one in entry["seeds"].items()
         if WARNING in one

@@ -63,7 +63,8 @@ def _row(results: Results, cell: Cell, seeds: int, stand_ins: Sequence[Recipe]) 
 
 def _curve(entry: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The lists of the first seed, for a figure: accuracies by round, parameters sent, ..."""
-    first: Mapping[str, Any] = next(iter(entry["seeds"].values()), {})
+    seeds = entry["seeds"]  # in the order in which they ended
+    first: Mapping[str, Any] = seeds[min(seeds, key=int)] if seeds else {}
     return {key: value for key, value in first.items() if isinstance(value, list)}
 
 

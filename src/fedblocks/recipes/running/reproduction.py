@@ -130,13 +130,19 @@ class Reproduction:
 
     def tidy_up(self, cell: Cell) -> None:
         """Delete the runs of a cell's tries once nothing of it is due; their scores are stored."""
-        if not self.tidy or self.due(cell) or cell.key in self.failed | self.killed:
+        if not self.tidy or not self._is_done(cell):
             return
-        tasks = self.tasks.values()
-        tries = [t for t in tasks if t.cell.key == cell.key and t.part == "validation"]
-        kept = {task.folder for task in tasks if task not in tries}  # equal runs share a folder
-        for folder in {task.folder for task in tries} - kept:
+        tasks = [*self.tasks.values()]
+        tries = {t.folder for t in tasks if t.cell.key == cell.key and t.part == "validation"}
+        # equal runs share a folder, those of other cells, too
+        others = [task for task in tasks if task.folder in tries]
+        kept = {t.folder for t in others if t.part == "test" or not self._is_done(t.cell)}
+        for folder in tries - kept:
             rmtree(folder, ignore_errors=True)
+
+    def _is_done(self, cell: Cell) -> bool:
+        """Whether a cell has all its numbers; one that failed is tried again by the next call."""
+        return cell.key not in self.failed | self.killed and not self.due(cell)
 
     def may_retry(self, task: CellTask, answer: Answer) -> bool:
         """Whether a run is worth another try: its worker was killed for the first time."""
