@@ -48,8 +48,8 @@ def shortages_alike() -> Iterator[None]:
 
 
 def held_by_others() -> int:
-    """Bytes of the GPU in use that other programs hold; 0 where no GPU is used, and where they are so
-    few that this process itself may hold them.
+    """Bytes of the GPU in use that other programs hold; 0 where no GPU is used, and where they are
+    so few that this process itself may hold them.
     """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0
