@@ -51,7 +51,7 @@ def held_by_others() -> int:
     """Bytes of the GPU in use that other programs hold; 0 where no GPU is used, and where they are
     so few that this process itself may hold them.
     """
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         return 0
     free, total = torch.cuda.mem_get_info()
     held = total - free - torch.cuda.memory_reserved()
