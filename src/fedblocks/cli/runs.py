@@ -208,6 +208,7 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
         "bottom_decile": "bottom decile",
         "worst": "worst",
         "std": "std",
+        "clients": "clients",  # of a round's local models there are fewer
     }
     show_table(headings, rows)
     traffic = (result.bytes_down + result.bytes_up) / 1e6
