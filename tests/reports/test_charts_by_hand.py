@@ -173,3 +173,20 @@ def test_clients_that_are_all_the_same_are_told_where_there_are_several(
     assert ("In the last round all clients are the same" in chart.note) is alike
     assert chart.note.startswith("Seed 3;") and "A gate leads from one module" in chart.note
     assert chart.id == "map-2" and "Move the slider" not in chart.note  # of one round
+
+
+def test_a_map_says_of_how_many_clients_it_shows_some() -> None:
+    rows = {client: [0.1 * client, 1.0] for client in range(101)}
+    some = {client: rows[client] for client in range(100)}
+    few, many = (_numbers("a", "alpha", {4: own}, None) for own in (some, rows))
+    assert few is not None and many is not None
+    assert (len(few.clients), few.of) == (100, 100) and (len(many.clients), many.of) == (100, 101)
+    made = story({"a": {3: scored(0.5)}})
+    made.firsts = {"a": SimpleNamespace(result=SimpleNamespace(config=SimpleNamespace(seed=3)))}
+    notes = [_heat(made, numbers, 1).note for numbers in (few, many)]
+    assert "drawn" not in notes[0] and "100 of 101 clients are drawn." in notes[1]
+
+
+def test_a_client_whose_block_has_another_size_is_counted_and_not_drawn() -> None:
+    numbers = _numbers("a", "alpha", {4: {0: [1.0, 2.0], 1: [3.0], 2: [1.0, 0.0]}}, None)
+    assert numbers is not None and (sorted(numbers.clients), numbers.of) == ([0, 2], 3)

@@ -40,6 +40,7 @@ class Numbers:
     rounds: list[int]
     values: Floats  # [rounds, clients, numbers]
     labels: list[str]  # of the numbers
+    of: int = 0  # clients that have such a block: more than are drawn, or as many
 
     @property
     def title(self) -> str:
@@ -114,7 +115,8 @@ def _numbers(
     if method is not None:
         values, labels = readable(method, block, values, labels)
     ranked = by_similarity(np.nan_to_num(values[-1]))
-    return Numbers(name, block, [clients[i] for i in ranked], shown, values[:, ranked], labels)
+    order, of = [clients[i] for i in ranked], len(rounds[last])
+    return Numbers(name, block, order, shown, values[:, ranked], labels, of)
 
 
 def _fitting(numbers: Sequence[float] | None, empty: list[float]) -> Sequence[float]:
@@ -149,6 +151,8 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
         for client, line in zip(numbers.clients, numbers.values[-1])
     ]
     note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
+    if numbers.of > len(numbers.clients):
+        note += f" {len(numbers.clients)} of {numbers.of} clients are drawn."
     if "→" in numbers.labels[0]:
         note += " A gate leads from one module (layer.module) to another."
     if len(numbers.clients) > 1 and not _differ(numbers):
