@@ -284,7 +284,12 @@ def _read_evaluation(
 
 def _reference_of(run: RunResult, metric: str | None, part: Part, view: str) -> dict[int, float]:
     with RunFolder.open(run.folder) as folder:
-        refused = unscored_clients(folder.store, evaluated_round(folder.store, None, part, view))
+        try:
+            asked = evaluated_round(folder.store, None, part, view)
+        except UserError as error:
+            fix = "compare run.scores(part=..., view=...) with those of the reference that it has"
+            raise UserError(f"the reference run: {error.message}", fix) from error
+        refused = unscored_clients(folder.store, asked)
     return {**dict.fromkeys(refused, math.nan), **run.scores(metric, part, view)}
 
 
