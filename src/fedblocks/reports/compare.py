@@ -205,7 +205,7 @@ def _row(name: str, runs: Runs) -> Row:
     local = runs.get("local", {})
     summaries = [run.summary(reference=local.get(seed)) for seed, run in own.items()]
     shares = [summary["share_below_reference"] for summary in summaries]
-    below = [share for share in shares if share is not None]
+    below = [share for share in shares if share is not None and not math.isnan(share)]
     row: Row = {
         "name": name,
         "seeds": len(own),

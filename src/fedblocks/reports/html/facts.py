@@ -56,14 +56,16 @@ def facts_of(story: Story) -> dict[str, Any]:
 
 
 def _leaderboard(story: Story) -> dict[str, Any]:
+    reason = "no run with test data is finished yet"
     try:
         rows, remarks = leaderboard_of(story.results), remarks_on(story.results)
-    except UserError:  # no test data
-        rows, remarks = [], []
+    except UserError as error:  # no test data, for example
+        rows, remarks, reason = [], [], error.message
     single = sum(map(len, story.runs.values())) == 1
     verdict = "" if single else verdict_on(story.results)
     return {
         "leaderboard": rows,
+        "no_leaderboard": f"There is no leaderboard: {reason}.",
         "remarks": remarks,
         "verdict": verdict,
         "about_seconds": describe_seconds(rows),
