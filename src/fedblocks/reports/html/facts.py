@@ -90,7 +90,10 @@ def _refusal_counts(story: Story) -> list[Cells]:
 
 def _refusals(story: Story) -> list[Cells]:
     rows = [
-        [name, seed, row["round"], client_name(story, row["client"]), row["reason"], row["detail"]]
+        [
+            *(name, seed, row["round"], client_name(story, row["client"], run)),
+            *(row["reason"], row["detail"]),
+        ]
         for name, by in story.runs.items()
         for seed, run in by.items()
         for row in run.refusals

@@ -51,16 +51,17 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
         ]
         for height, seed, client in sorted(ranked)[:most]:
             local = _local(story, seed).get(client) if name != "local" else None
-            rows.append([name, seed, client_name(story, client), sign * height, local])
+            called = client_name(story, client, by_seed[seed])
+            rows.append([name, seed, called, sign * height, local])
     return rows
 
 
-def client_name(story: Story, client: int) -> str:
-    """A client's name in the record or in the data, or its number."""
-    recorded = story.first.names.get(client)
+def client_name(story: Story, client: int, run: Facts) -> str:
+    """A client's name in the record of its run or in the data, or its number."""
+    recorded = run.names.get(client)
     if recorded is not None:
         return recorded
-    data = story.federation
+    data = story.data_of(run)
     is_known = data is not None and client < data.clients
     return str(data.names[client]) if data is not None and is_known else f"client {client}"
 
