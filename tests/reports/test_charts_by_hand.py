@@ -196,3 +196,22 @@ def test_a_map_says_of_how_many_clients_it_shows_some() -> None:
 def test_a_client_whose_block_has_another_size_is_counted_and_not_drawn() -> None:
     numbers = _numbers("a", "alpha", {4: {0: [1.0, 2.0], 1: [3.0], 2: [1.0, 0.0]}}, None)
     assert numbers is not None and (sorted(numbers.clients), numbers.of) == ([0, 2], 3)
+
+
+def test_a_table_behind_boxes_says_that_it_counts_the_clients_of_every_seed() -> None:
+    one, two = {"a": {3: scored(0.5, 0.7)}}, {"a": {3: scored(0.5, 0.7), 4: scored(0.1)}}
+    single, both = (results._distribution(story(runs)) for runs in (one, two))
+    said = "The table is of all points together, the leaderboard of means over seeds."
+    assert said in both.note and said not in single.note
+    assert both.columns[1] == "points" and both.rows[0][:2] == ["a", 3]
+
+
+@pytest.mark.parametrize(("last", "ends"), [(4, False), (2, True)])
+def test_a_line_over_seeds_that_stopped_at_other_rounds_says_where_it_ends(
+    last: int, ends: bool
+) -> None:
+    points = [Point(number, 0.5, 1.0, float(number), float(number)) for number in (2, 4)]
+    seeds = {0: run(*points), 1: run(*(point for point in points if point.round <= last))}
+    chart = results._curves(story({"a": seeds}), "round", "Accuracy over rounds", "round")
+    assert ("A line ends where the first of its seeds does." in chart.note) is ends
+    assert [row[1] for row in chart.rows] == ([2] if ends else [2, 4])
