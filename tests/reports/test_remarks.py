@@ -12,7 +12,7 @@ import pytest
 import fedblocks as fb
 from fedblocks.nets import mlp
 from fedblocks.reports.html import write_report
-from fedblocks.reports.remarks import remark_on_rounds, remarks_on
+from fedblocks.reports.remarks import remark_on_rounds, remarks_on, remarks_on_scores
 
 UNEQUAL = "not all were trained for equally many rounds, and differ by that, too"
 
@@ -20,7 +20,8 @@ UNEQUAL = "not all were trained for equally many rounds, and differ by that, too
 def run(*remarks: str, rounds: int = 5, status: str = "finished") -> Any:
     """A run whose summary says this."""
     said = SimpleNamespace(remarks=list(remarks))
-    return SimpleNamespace(status=status, rounds=rounds, summary=lambda: said)
+    last = SimpleNamespace(text=remarks[-1] if remarks else "")
+    return SimpleNamespace(status=status, rounds=rounds, summary=lambda: said, refused=lambda: last)
 
 
 def test_what_is_true_of_every_run_is_said_once_and_of_no_method() -> None:
@@ -37,6 +38,12 @@ def test_seeds_are_named_where_they_do_not_say_the_same() -> None:
         "a, seed 0: 1 of 4 refused; seed 2 likewise",
     ]
     assert remarks_on({"a": {4: run("x", "y")}}) == ["a: x", "a: y"]
+
+
+def test_warnings_say_of_refused_updates_no_more_than_their_own_text() -> None:
+    runs = {"a": {0: run("2 without", "1 of 4 refused"), 1: run("2 without", "")}}
+    assert remarks_on_scores(runs) == ["a: 2 without"]
+    assert "1 of 4 refused" in " ".join(remarks_on(runs))
 
 
 def test_runs_that_are_not_finished_say_nothing() -> None:

@@ -20,7 +20,7 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.reports.comparison_text import rank_of, shown_cells
 from fedblocks.reports.intervals import Interval, bootstrap_interval
-from fedblocks.reports.remarks import remark_on_rounds, remarks_on
+from fedblocks.reports.remarks import remarks_on, remarks_on_scores
 from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
 from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
@@ -71,8 +71,7 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """What went wrong in runs, and what makes their numbers hard to compare."""
-        unequal = remark_on_rounds(self.runs)
-        return [*warnings_of(self.runs), *([unequal] if unequal else [])]
+        return [*warnings_of(self.runs), *remarks_on_scores(self.runs)]
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fedblocks.runs.refusals import told_of_seeds
 from fedblocks.runs.result import RunResult
@@ -15,9 +15,18 @@ def remarks_on(runs: Runs) -> list[str]:
     """Sentences for the reader of a leaderboard of finished runs; what is true of all of them
     is said once.
     """
-    done = _finished(runs)
+    return _told(runs, lambda run: run.summary().remarks)
+
+
+def remarks_on_scores(runs: Runs) -> list[str]:
+    """The same without refused updates, of which there is more to say."""
+    return _told(runs, lambda run: _without(run.summary().remarks, [run.refused().text]))
+
+
+def _told(runs: Runs, said_of: Callable[[RunResult], list[str]]) -> list[str]:
     texts = {
-        name: {seed: run.summary().remarks for seed, run in by.items()} for name, by in done.items()
+        name: {seed: said_of(run) for seed, run in by.items()}
+        for name, by in _finished(runs).items()
     }
     of_all = _shared_by_all(texts)
     own = [
