@@ -23,11 +23,11 @@ from fedblocks.core.method import Method
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.export import models
-from fedblocks.export.card import files_of
 from fedblocks.export.fold import Noted, fold
 from fedblocks.export.formats import read
 from fedblocks.export.personal import personal_of
 from fedblocks.runs.progress import RunWarning
+from fedblocks.runs.storage.code_record import code_options
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
@@ -431,7 +431,7 @@ def test_the_card_names_each_file_of_code_once_and_how_to_use_it(
     text = card.markdown(0.0)
     assert "    fedblocks predict FILE --input INPUTS.npz --code my.py\n" in text
     assert "| client | 1 |" in text
-    assert files_of(twice) == ["my.py"]
+    assert code_options(twice) == ["--code", "my.py"]
 
 
 def test_the_name_of_a_client_is_text_in_every_line_of_its_card(

@@ -38,7 +38,7 @@ def test_the_bottom_decile_is_the_same_in_all_tables_where_less_is_better(story:
 
 def test_a_report_calls_clients_by_the_names_on_record(story: Story) -> None:
     assert story.federation is None  # a Python run's data cannot be made again
-    assert [client_name(story, client) for client in range(CLIENTS)] == NAMES
+    assert [client_name(story, client, story.first) for client in range(CLIENTS)] == NAMES
     assert {row[2] for row in worst_clients(story)} <= {*NAMES}
 
 

@@ -28,12 +28,16 @@ def story(runs: dict[str, dict[int, Any]], sign: int = 1, **more: Any) -> Any:
     """As far as charts look at it."""
     metric = SimpleNamespace(name="accuracy" if sign > 0 else "mae", sign=sign)
     first = SimpleNamespace(result=SimpleNamespace(metric=metric), part="test", names={})
-    known = {"first": first, "firsts": {"first": first}, "federation": None}
+    known = {"first": first, "firsts": {"first": first}, "data_of": lambda run: None}
     return SimpleNamespace(runs=runs, **{**known, **more})
 
 
 def scored(*values: float) -> Any:
-    return SimpleNamespace(scores=dict(enumerate(values)))
+    return SimpleNamespace(scores=dict(enumerate(values)), names={}, partition="")
+
+
+def of_seed_3() -> Any:
+    return SimpleNamespace(result=SimpleNamespace(config=SimpleNamespace(seed=3)), names={})
 
 
 def run(*points: Point) -> Any:
@@ -117,9 +121,11 @@ def test_the_worst_clients_are_those_with_the_least_score_or_the_largest_error()
 
 def test_a_client_is_called_as_on_record_or_in_the_data_or_by_its_number() -> None:
     data = SimpleNamespace(clients=2, names=("ann", "bob"))
-    first = SimpleNamespace(names={0: "eve"})
-    known = SimpleNamespace(first=first, federation=data)
-    assert [client_name(known, i) for i in range(3)] == ["eve", "bob", "client 2"]  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(names={0: "eve"})
+    known: Any = SimpleNamespace(data_of=lambda asked: data if asked is run else None)
+    assert [client_name(known, i, run) for i in range(3)] == ["eve", "bob", "client 2"]
+    other: Any = SimpleNamespace(names={})  # of a seed with other data
+    assert client_name(known, 0, other) == "client 0"
 
 
 def test_short_names_are_in_capitals_and_others_begin_with_one() -> None:
@@ -166,10 +172,46 @@ def test_clients_that_are_all_the_same_are_told_where_there_are_several(
     rows: list[list[float]], alike: bool
 ) -> None:
     made = story({"a": {0: None}})
-    made.firsts = {"a": SimpleNamespace(result=SimpleNamespace(config=SimpleNamespace(seed=3)))}
+    made.firsts = {"a": of_seed_3()}
     labels = ["1.0 → 2.1", "1.1 → out"][: len(rows[0])]
     numbers = Numbers("a", "gates", list(range(len(rows))), [4], np.array([rows]), labels)
     chart = _heat(made, numbers, 2)
     assert ("In the last round all clients are the same" in chart.note) is alike
     assert chart.note.startswith("Seed 3;") and "A gate leads from one module" in chart.note
     assert chart.id == "map-2" and "Move the slider" not in chart.note  # of one round
+
+
+def test_a_map_says_of_how_many_clients_it_shows_some() -> None:
+    rows = {client: [0.1 * client, 1.0] for client in range(101)}
+    some = {client: rows[client] for client in range(100)}
+    few, many = (_numbers("a", "alpha", {4: own}, None) for own in (some, rows))
+    assert few is not None and many is not None
+    assert (len(few.clients), few.of) == (100, 100) and (len(many.clients), many.of) == (100, 101)
+    made = story({"a": {3: scored(0.5)}})
+    made.firsts = {"a": of_seed_3()}
+    notes = [_heat(made, numbers, 1).note for numbers in (few, many)]
+    assert "drawn" not in notes[0] and "100 of 101 clients are drawn." in notes[1]
+
+
+def test_a_client_whose_block_has_another_size_is_counted_and_not_drawn() -> None:
+    numbers = _numbers("a", "alpha", {4: {0: [1.0, 2.0], 1: [3.0], 2: [1.0, 0.0]}}, None)
+    assert numbers is not None and (sorted(numbers.clients), numbers.of) == ([0, 2], 3)
+
+
+def test_a_table_behind_boxes_says_that_it_counts_the_clients_of_every_seed() -> None:
+    one, two = {"a": {3: scored(0.5, 0.7)}}, {"a": {3: scored(0.5, 0.7), 4: scored(0.1)}}
+    single, both = (results._distribution(story(runs)) for runs in (one, two))
+    said = "The table is of all points together, the leaderboard of means over seeds."
+    assert said in both.note and said not in single.note
+    assert both.columns[1] == "points" and both.rows[0][:2] == ["a", 3]
+
+
+@pytest.mark.parametrize(("last", "ends"), [(4, False), (2, True)])
+def test_a_line_over_seeds_that_stopped_at_other_rounds_says_where_it_ends(
+    last: int, ends: bool
+) -> None:
+    points = [Point(number, 0.5, 1.0, float(number), float(number)) for number in (2, 4)]
+    seeds = {0: run(*points), 1: run(*(point for point in points if point.round <= last))}
+    chart = results._curves(story({"a": seeds}), "round", "Accuracy over rounds", "round")
+    assert ("A line ends where the first of its seeds does." in chart.note) is ends
+    assert [row[1] for row in chart.rows] == ([2] if ends else [2, 4])

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import fedblocks as fb
 from fedblocks.config.model import ALL
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, ServerOnly, Shared
 from fedblocks.core.plan import plan
@@ -15,6 +16,7 @@ from fedblocks.testing import EXAMPLES
 
 ROW, LEFT, STEP = 84, 190, 64  # pixels of a row, of its words, and between shapes
 CLIENTS = 4
+WHOLE = 520  # pixels of a card on a page of 1,200: a wider picture would be cut
 
 
 def slots_of(home: Block) -> int:
@@ -79,10 +81,12 @@ def test_slots_stand_in_the_middle_and_everything_lies_within_the_picture(
 ) -> None:
     homes, picture = drawn
     assert picture.height == 30 + ROW * len(homes)
-    assert picture.width == LEFT + STEP * max(CLIENTS, *map(slots_of, homes.values()))
+    assert LEFT + STEP * CLIENTS <= picture.width <= WHOLE
+    assert all(x + 8 <= picture.width for x, _ in picture.slots)  # a slot has 16 pixels
     for y in {y for _, y in picture.slots}:
         xs = sorted(x for x, z in picture.slots if z == y)
-        assert {b - a for a, b in pairwise(xs)} <= {STEP}
+        step = min(STEP, 5 * STEP // len(xs))  # 8 slots have the room of 5 clients
+        assert {b - a for a, b in pairwise(xs)} <= {step} and step > 2 * 16
         if len(xs) <= CLIENTS:  # as far from the first client as from the last
             assert xs[0] - LEFT == LEFT + STEP * (CLIENTS - 1) - xs[-1]
         else:
@@ -99,6 +103,15 @@ def test_words_name_the_clients_the_blocks_and_their_homes(
         top = 30 + ROW * place
         words += [(8, top + 26, block[:24], "block"), (8, top + 46, row["home"][:28], "home")]
     assert Counter(picture.texts) == Counter(words)
+
+
+def test_a_pool_of_more_slots_than_are_drawn_says_so() -> None:
+    small, large = (
+        picture_of("name", {ALL: fb.IFCA(fb.small_net(), clusters=size)}) for size in (8, 9)
+    )
+    assert "8 of them drawn" not in {text for _, _, text, _ in small.texts}
+    assert "8 of them drawn" in {text for _, _, text, _ in large.texts}
+    assert len(small.slots) == len(large.slots) == 8
 
 
 def test_groups_of_clients_share_a_picture_and_a_block_is_drawn_for_those_that_have_it() -> None:

@@ -297,6 +297,12 @@ def test_the_environment_is_json_without_names_of_host_or_user(monkeypatch):
     )
     actual = environment()
     assert actual["command"] == ["fedblocks", "run", "--out=~/runs/1"]
+    for path, name in (
+        ("/lib/fedblocks/__main__.py", "fedblocks"),
+        ("/my/__main__.py", "__main__.py"),
+    ):
+        monkeypatch.setattr(sys, "argv", [path, "run"])
+        assert environment()["command"] == [name, "run"]
     assert (
         actual["python"] == platform.python_version()
         and actual["versions"]["torch"]

@@ -245,6 +245,16 @@ def test_one_client_and_one_round_are_not_many(
     assert "finished: 1 round, " in "".join(capsys.readouterr())
 
 
+def test_the_table_of_a_run_says_over_how_many_clients_each_mean_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["rounds=1", "data.clients=6", "cohort.size=2", "evaluation.local=true"]
+    show_run(fb.run(fb.read_config("digits-fedavg", changes), tmp_path / "run"), None, False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if " test " in line]
+    clients = {line[-7]: line[-1] for line in lines}  # model -> the last column
+    assert clients == {"local": "2", "personal": "6"}
+
+
 def test_a_table_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     result = fb.run(fb.FedAvg(mlp(3)), of_users(X, CLASSES), rounds=1, out=tmp_path / "run")
     with pytest.raises(fb.UserError, match=r"there is no folder .*nowhere"):

@@ -73,3 +73,13 @@ def test_a_record_that_does_not_say_its_data_is_taken_as_a_reference(tmp_path: P
         folder.store.set_meta("federation", "")
     run = trained(fb.FedAvg, SAME, tmp_path / "run")
     assert run.summary(reference=local)["share_below_reference"] is not None
+
+
+def test_a_view_that_only_the_reference_lacks_is_said_to_be_lacking_there(tmp_path: Path) -> None:
+    local = trained(fb.Local, SAME, tmp_path / "local")
+    run = trained(fb.Ditto, SAME, tmp_path / "run")
+    with pytest.raises(fb.UserError, match='the reference run: view = "shared": ') as caught:
+        run.summary(view="shared", reference=local)
+    assert "those of the reference that it has" in caught.value.fix
+    other = trained(fb.Ditto, SAME, tmp_path / "other")
+    assert run.summary(view="shared", reference=other)["share_below_reference"] == 0

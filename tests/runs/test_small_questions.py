@@ -164,8 +164,12 @@ def test_where_less_is_better_the_worst_is_the_largest() -> None:
         summarise(ROWS, {1: 1.0}, metric)
     nobody = summarise(ROWS[3:], None, metric)
     assert (nobody["clients"], nobody["examples"]) == (0, 2.0)
-    assert remark_on_metric(nobody, metric) == "mae is undefined (NaN) for every client"
-    assert remark_on_metric(numbers, metric) == ""
+    assert remark_on_metric(nobody, metric, ROWS[3:]) == "mae is undefined (NaN) for every client"
+    assert remark_on_metric(numbers, metric, ROWS[:3]) == ""
+    said = "mae is undefined (NaN) for 1 of 4 clients, and the means leave them out"
+    assert remark_on_metric(numbers, metric, ROWS) == said
+    without = {"client": 4, "examples": 0.0, "extra": {"mae": None}}  # nothing to score
+    assert remark_on_metric(numbers, metric, [*ROWS[:3], without]) == ""
 
 
 def test_a_metric_of_a_row_is_read_where_it_is_kept() -> None:

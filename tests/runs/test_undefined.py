@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedblocks as fb
 from fedblocks.cli import main
 from fedblocks.nets import mlp
 from fedblocks.reports.comparison_text import rank_of
+from fedblocks.reports.html import facts
+from fedblocks.reports.html.gather import gather
 from fedblocks.runs.progress import RunWarning
 
 NEVER = fb.Metric("never", lambda outputs, targets: math.nan)
@@ -40,6 +43,19 @@ def classes() -> fb.Federation:
     )
 
 
+def some_have(defined: int) -> fb.Federation:
+    """Clients 0 to `defined` - 1 have the metric, client 0 one that is worse where more have it."""
+
+    def mine(outputs: torch.Tensor, y: torch.Tensor) -> float:
+        client = int(y[0])
+        return (-defined if client == 0 else client) if client < defined else math.nan
+
+    rng = np.random.default_rng(0)
+    x, users = rng.normal(size=(160, 6)).astype("float32"), np.repeat(np.arange(4), 40)
+    task = fb.Task(metrics=[fb.Metric("mine", mine), "accuracy"])
+    return fb.Federation.from_users(x, users, users, task=task, split=(0.6, 0.2, 0.2))
+
+
 def fedavg(outputs: int) -> fb.FedAvg:
     return fb.FedAvg(mlp((6,), outputs, hidden=(4,)), lr=0.01, batch_size=8)
 
@@ -60,7 +76,36 @@ def test_a_comparison_by_a_metric_that_nobody_has_ends_all_the_same(tmp_path: Pa
     both = fb.compare(methods, classes(), seeds=1, rounds=1, out=tmp_path / "out")
     assert len(both.rows) == 2 and all(math.isnan(row["mean"]) for row in both.rows)
     assert all(row["to_local"] is None for row in both.rows)
-    assert "fedavg: never is undefined (NaN) for every client" in str(both)
+    assert str(both).count("never is undefined (NaN) for every client") == 1  # of all runs
+
+
+def test_who_lacks_a_metric_in_the_reference_only_is_not_compared_with_it(tmp_path: Path) -> None:
+    """Such as the precision of a model that never says yes."""
+    alone, together = (
+        fb.run(fedavg(4), some_have(defined), 1, tmp_path / name)
+        for name, defined in (("alone", 2), ("together", 3))
+    )
+    numbers = together.summary(reference=alone)
+    assert numbers["clients"] == 3 and numbers["share_below_reference"] == 0.5  # of two clients
+    said = "is undefined (NaN) for 1 of 4 clients, and the means leave them out"
+    assert f"mine {said}" in str(numbers) and "undefined" not in str(alone.summary(metric="loss"))
+    nobody = fb.run(fedavg(4), some_have(0), 1, tmp_path / "nobody")
+    share = together.summary(reference=nobody)["share_below_reference"]
+    assert share is not None and math.isnan(share)
+
+
+def test_a_report_says_why_it_has_no_leaderboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fb.run(fedavg(3), classes(), 1, tmp_path / "run")
+
+    def refuse(runs: object) -> None:
+        raise fb.UserError("they are unlike", "")
+
+    monkeypatch.setattr(facts, "leaderboard_of", refuse)
+    told = facts.facts_of(gather(run.folder))
+    assert told["leaderboard"] == [] and told["remarks"] == []
+    assert told["no_leaderboard"] == "There is no leaderboard: they are unlike."
 
 
 def test_the_command_compares_by_a_metric_that_nobody_has(

@@ -65,7 +65,6 @@ def compare(
 
     def action() -> None:
         from fedblocks.reports.compare import compare as start
-        from fedblocks.runs.refusals import warnings_of
         from fedblocks.runs.timing import describe_seconds
 
         read_code(code)
@@ -85,7 +84,7 @@ def compare(
             return
         headings = {**HEADINGS, "mean": f"{comparison.metric.name}, mean"}
         show_table(headings, [_cells(row) for row in comparison.rows])
-        for text in warnings_of(comparison.runs):
+        for text in comparison.warnings:
             say(f"warning: {text}")
         say(f"{comparison.verdict}.")
         say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -208,6 +209,7 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
         "bottom_decile": "bottom decile",
         "worst": "worst",
         "std": "std",
+        "clients": "clients",  # of a round's local models there are fewer
     }
     show_table(headings, rows)
     traffic = (result.bytes_down + result.bytes_up) / 1e6
@@ -216,7 +218,9 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
         f"{result.seconds:.1f} s, in {result.folder}"
     )
     if below is not None:
-        say(f"{below:.1%} of the clients do worse than in the reference")
+        known = not math.isnan(below)
+        share = f"{below:.1%} of the clients do worse than in the reference"
+        say(share if known else "no client has a score both here and in the reference")
 
 
 def _rows(name: str, evaluated: EvaluatedRound | None) -> list[dict[str, object]]:

@@ -13,6 +13,7 @@ from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.task_kinds import KINDS
 from fedblocks.export.adapter_facts import AdapterFacts
+from fedblocks.runs.storage.code_record import code_options
 
 KEY = "fedblocks"  # under which a model file carries its card
 LONGEST = 10_000  # characters of a table of options: every layer that it names is made
@@ -128,8 +129,7 @@ class Card(BaseModel):
         lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
         predict = ["fedblocks", "predict", "FILE", "--input", "INPUTS.npz"]
         trust = ["--trust"] if self.format == "pt2" else []
-        files = [word for file in files_of(self.code) for word in ("--code", file)]
-        lines += ["", f"    {shlex.join([*predict, *trust, *files])}"]
+        lines += ["", f"    {shlex.join([*predict, *trust, *code_options(self.code)])}"]
         lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
         return "\n".join([*lines, "", "## All of it as JSON", "", *_indent(self._json())]) + "\n"
 
@@ -179,11 +179,6 @@ class Card(BaseModel):
 
 def _shape_text(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "one number"
-
-
-def files_of(code: list[dict[str, str]]) -> list[str]:
-    """The files that a model's code stands in, each once."""
-    return list(dict.fromkeys(entry["file"] for entry in code if "file" in entry))
 
 
 _USE = {

@@ -23,7 +23,7 @@ from fedblocks.data.arrays import FIELDS
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
 from fedblocks.export.adapter_facts import facts_of
-from fedblocks.export.card import Card, Format, files_of
+from fedblocks.export.card import Card, Format
 from fedblocks.export.conversion import InputForm
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
@@ -34,7 +34,7 @@ from fedblocks.runs.newest import Which
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage import constants
-from fedblocks.runs.storage.code_record import Entry, read_entries
+from fedblocks.runs.storage.code_record import Entry, code_options, read_entries
 from fedblocks.runs.storage.folder import CONFIG, write_atomically
 
 TOLERANCE = 1e-5  # between logits, of the size of the largest where that is above 1
@@ -190,7 +190,7 @@ def _client_text(model: Personal) -> str:
 
 def _commands(run: Path, client: str, format: Format, out: Path, code: list[Entry]) -> list[str]:
     """What makes the run, and then the file, once more."""
-    files = [word for file in files_of(code) for word in ("--code", file)]
+    files = code_options(code)
     again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
     options = ["--client", client, "--format", format, "--out", out.name]
     export = ["fedblocks", "export", "NEW_RUN", *options, *files]

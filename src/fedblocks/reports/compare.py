@@ -20,6 +20,7 @@ from fedblocks.core.torch_modes import in_own_modes
 from fedblocks.data.federation import Federation
 from fedblocks.reports.comparison_text import rank_of, shown_cells
 from fedblocks.reports.intervals import Interval, bootstrap_interval
+from fedblocks.reports.remarks import remarks_on, remarks_on_scores
 from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
 from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
@@ -64,12 +65,13 @@ class Comparison:
 
     @property
     def remarks(self) -> list[str]:
-        """What the means do not show: clients without test rows, and updates that were refused."""
-        remarks: list[str] = []
-        for name, by in self.runs.items():
-            ends = [run.summary().remarks for run in by.values() if run.status == "finished"]
-            remarks += [f"{name}: {text}" for text in next((own for own in ends if own), [])]
-        return remarks
+        """What the means do not show, such as clients without test rows and refused updates."""
+        return remarks_on(self.runs)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong in runs, and what makes their numbers hard to compare."""
+        return [*warnings_of(self.runs), *remarks_on_scores(self.runs)]
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder;
@@ -91,7 +93,7 @@ class Comparison:
             "metric": self.metric.name,
             "better": self.metric.better,
             "verdict": self.verdict,
-            "warnings": warnings_of(self.runs),
+            "warnings": self.warnings,
             "methods": self.rows,
             "runs": folders,
         }
@@ -202,7 +204,7 @@ def _row(name: str, runs: Runs) -> Row:
     local = runs.get("local", {})
     summaries = [run.summary(reference=local.get(seed)) for seed, run in own.items()]
     shares = [summary["share_below_reference"] for summary in summaries]
-    below = [share for share in shares if share is not None]
+    below = [share for share in shares if share is not None and not math.isnan(share)]
     row: Row = {
         "name": name,
         "seeds": len(own),

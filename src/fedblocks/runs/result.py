@@ -91,7 +91,8 @@ class RunResult:
             scored = folder.store.metrics(part, view, asked)
             few = remarks_on_part(folder.store.meta("clients"), part, scored)
             refused = read_refusals(folder.store).text
-            remarks = [remark_on_metric(numbers, main), remark_on_scored(folder.store, asked)]
+            defined = remark_on_metric(numbers, main, scored)
+            remarks = [defined, remark_on_scored(folder.store, asked)]
             return SummaryTable(numbers, rows, [*few, *remarks, refused])
 
     def accuracies(
@@ -284,8 +285,15 @@ def _read_evaluation(
 
 def _reference_of(run: RunResult, metric: str | None, part: Part, view: str) -> dict[int, float]:
     with RunFolder.open(run.folder) as folder:
-        refused = unscored_clients(folder.store, evaluated_round(folder.store, None, part, view))
-    return {**dict.fromkeys(refused, math.nan), **run.scores(metric, part, view)}
+        try:
+            asked = evaluated_round(folder.store, None, part, view)
+        except UserError as error:
+            fix = "compare run.scores(part=..., view=...) with those of the reference that it has"
+            raise UserError(f"the reference run: {error.message}", fix) from error
+        absent = unscored_clients(folder.store, asked)
+        # a client for which the metric is not defined was there all the same
+        absent |= {row["client"] for row in folder.store.metrics(part, view, asked)}
+    return {**dict.fromkeys(absent, math.nan), **run.scores(metric, part, view)}
 
 
 def _plain(evaluated: EvaluatedRound | None) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -16,7 +17,9 @@ from fedblocks.reports.html.figures import Cells
 from fedblocks.reports.html.gather import Facts, Story
 from fedblocks.reports.html.results import client_name, worst_clients
 from fedblocks.reports.html.sharing import Picture, picture_of
+from fedblocks.reports.remarks import remarks_on
 from fedblocks.runs.grids.grid import PLAN
+from fedblocks.runs.storage.code_record import code_options, read_entries
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import CONFIG
 from fedblocks.runs.timing import describe_seconds
@@ -43,7 +46,7 @@ def facts_of(story: Story) -> dict[str, Any]:
             key: _flat(value) for key, value in first.environment.items() if key != "command"
         },
         "environments": len({json.dumps(_where(run.environment)) for run in _all_runs(story)}),
-        "command": shlex.join(first.environment.get("command", [])),
+        "command": "\n".join(dict.fromkeys(_command(run) for run in _all_runs(story))),
         "again": _again(story),
         "partitions": sorted({(run.result.config.seed, run.partition) for run in _all_runs(story)}),
         "data_known": story.federation is not None,
@@ -53,13 +56,20 @@ def facts_of(story: Story) -> dict[str, Any]:
 
 
 def _leaderboard(story: Story) -> dict[str, Any]:
+    reason = "no run with test data is finished yet"
     try:
-        rows = leaderboard_of(story.results)
-    except UserError:  # no test data
-        rows = []
+        rows, remarks = leaderboard_of(story.results), remarks_on(story.results)
+    except UserError as error:  # no test data, for example
+        rows, remarks, reason = [], [], error.message
     single = sum(map(len, story.runs.values())) == 1
     verdict = "" if single else verdict_on(story.results)
-    return {"leaderboard": rows, "verdict": verdict, "about_seconds": describe_seconds(rows)}
+    return {
+        "leaderboard": rows,
+        "no_leaderboard": f"There is no leaderboard: {reason}.",
+        "remarks": remarks,
+        "verdict": verdict,
+        "about_seconds": describe_seconds(rows),
+    }
 
 
 def _pictures(story: Story) -> list[Picture]:
@@ -80,7 +90,10 @@ def _refusal_counts(story: Story) -> list[Cells]:
 
 def _refusals(story: Story) -> list[Cells]:
     rows = [
-        [name, seed, row["round"], client_name(story, row["client"]), row["reason"], row["detail"]]
+        [
+            *(name, seed, row["round"], client_name(story, row["client"], run)),
+            *(row["reason"], row["detail"]),
+        ]
         for name, by in story.runs.items()
         for seed, run in by.items()
         for row in run.refusals
@@ -104,13 +117,29 @@ def _traffic(story: Story) -> list[Cells]:
 
 
 def _again(story: Story) -> str:
-    if story.is_comparison:
-        return shlex.join(["fedblocks", "compare", str(story.folder / PLAN), "--out", "NEW_FOLDER"])
-    runs = [run.result.folder / CONFIG for run in _all_runs(story)]
-    return "\n".join(
-        shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"])
-        for path in runs
+    """The commands that repeat it; none where nobody knows the file that made its objects."""
+    first = next(iter(story.firsts.values())).result
+    files = code_options(read_entries(first.folder))
+    if first.config.is_of_objects and not files:
+        return ""
+    if story.is_comparison and not first.config.is_of_objects:
+        plan = str(story.folder / PLAN)
+        return shlex.join(["fedblocks", "compare", plan, *files, "--out", "NEW_FOLDER"])
+    # a comparison of objects has no names by which it could be made again as a whole
+    return "\n".join(_run_again(run.result.folder) for run in _all_runs(story))
+
+
+def _run_again(folder: Path) -> str:
+    files = code_options(read_entries(folder))
+    return shlex.join(
+        ["fedblocks", "run", str(folder / CONFIG), *files, "--out", f"NEW_{folder.name}"]
     )
+
+
+def _command(run: Facts) -> str:
+    words = run.environment.get("command", [])
+    is_program = bool(words) and words[0].endswith(".py")
+    return shlex.join(["python", *words] if is_program else words)
 
 
 def _all_runs(story: Story) -> list[Facts]:

@@ -122,6 +122,10 @@ class Story:
         unused = not first.partition and not first.curve  # a run that has not recorded its data yet
         return rebuilt if unused or first.partition == rebuilt.hash() else None
 
+    def data_of(self, run: Facts) -> Federation | None:
+        """The data of a run, where they are those of the first seed and can still be made."""
+        return self.federation if run.partition == self.first.partition else None
+
     def methods(self, name: str) -> dict[str, Method]:
         """A method as it was run, by group of clients; none if the data are no longer there."""
         if self.federation is None:

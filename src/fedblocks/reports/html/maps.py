@@ -40,6 +40,7 @@ class Numbers:
     rounds: list[int]
     values: Floats  # [rounds, clients, numbers]
     labels: list[str]  # of the numbers
+    of: int = 0  # clients that have such a block: more than are drawn, or as many
 
     @property
     def title(self) -> str:
@@ -66,8 +67,9 @@ def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
     clients on a plane.
     """
     charts = [_heat(story, numbers, number)]
-    if story.federation is not None and story.federation.task.of_classes:
-        charts.append(_labels(story, story.federation, numbers, number))
+    data = story.data_of(story.firsts[numbers.method])
+    if data is not None and data.task.of_classes:
+        charts.append(_labels(story, data, numbers, number))
     if len(numbers.clients) > 2 and numbers.values.shape[2] > 1 and _differ(numbers):
         charts.append(_plane(story, numbers, number))
     return charts
@@ -114,7 +116,8 @@ def _numbers(
     if method is not None:
         values, labels = readable(method, block, values, labels)
     ranked = by_similarity(np.nan_to_num(values[-1]))
-    return Numbers(name, block, [clients[i] for i in ranked], shown, values[:, ranked], labels)
+    order, of = [clients[i] for i in ranked], len(rounds[last])
+    return Numbers(name, block, order, shown, values[:, ranked], labels, of)
 
 
 def _fitting(numbers: Sequence[float] | None, empty: list[float]) -> Sequence[float]:
@@ -136,7 +139,7 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": [plain(label) for label in numbers.labels],
-        "y": _names(story, numbers.clients),
+        "y": _names(story, numbers),
         "z": _cells(numbers.values[-1]),
         "zmin": -limit if signed else low,
         "zmax": limit if signed else high,
@@ -145,10 +148,12 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
         "colorbar": COLOUR_BAR,
     }
     rows: list[Cells] = [
-        [client_name(story, client), *map(float, line)]
+        [client_name(story, client, story.firsts[numbers.method]), *map(float, line)]
         for client, line in zip(numbers.clients, numbers.values[-1])
     ]
     note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
+    if numbers.of > len(numbers.clients):
+        note += f" {len(numbers.clients)} of {numbers.of} clients are drawn."
     if "→" in numbers.labels[0]:
         note += " A gate leads from one module (layer.module) to another."
     if len(numbers.clients) > 1 and not _differ(numbers):
@@ -170,15 +175,16 @@ def _labels(story: Story, federation: Federation, numbers: Numbers, number: int)
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": [names[c] for c in classes],
-        "y": _names(story, numbers.clients),
+        "y": _names(story, numbers),
         "z": _cells(shares),
         "zmin": 0,
         "zmax": float(shares.max(initial=0.0)),
         "colorscale": "Cividis",
         "colorbar": COLOUR_BAR,
     }
+    run = story.firsts[numbers.method]
     rows: list[Cells] = [
-        [client_name(story, c), *map(float, line)] for c, line in zip(numbers.clients, shares)
+        [client_name(story, c, run), *map(float, line)] for c, line in zip(numbers.clients, shares)
     ]
     note = (
         "Shares of the labels among each client's training examples, clients in the same "
@@ -191,9 +197,9 @@ def _labels(story: Story, federation: Federation, numbers: Numbers, number: int)
 
 
 def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
-    vectors = np.nan_to_num(numbers.values[-1])
+    vectors, run = np.nan_to_num(numbers.values[-1]), story.firsts[numbers.method]
     places, shares = on_a_plane(vectors)
-    tag, groups = _groups(story.federation, numbers.clients)
+    tag, groups = _groups(story.data_of(run), numbers.clients)
     note = (
         f"Clients by {numbers.title} after round {numbers.rounds[-1]}, along the two "
         f"directions of most variance"
@@ -207,10 +213,10 @@ def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
             f" Adjusted Rand index between the known groups ({tag}) and as many found ones: "
             f"{index:.2f}."
         )
-    names = _names(story, numbers.clients)
+    names = _names(story, numbers)
     traces = [_cloud(places, names, groups, group) for group in sorted(set(groups))]
     rows: list[Cells] = [
-        [client_name(story, c), float(x), float(y), group if tag else None]
+        [client_name(story, c, run), float(x), float(y), group if tag else None]
         for c, (x, y), group in zip(numbers.clients, places, groups)
     ]
     layout = axes("first direction", "second direction", showlegend=bool(tag))
@@ -246,11 +252,12 @@ def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, lis
     return "", [0] * len(clients)
 
 
-def _names(story: Story, clients: list[int]) -> list[str]:
+def _names(story: Story, numbers: Numbers) -> list[str]:
     """Names for an axis, all different: the chart library would draw two clients of one
     name as one.
     """
-    names = [plain(client_name(story, client), 16) for client in clients]
+    run, clients = story.firsts[numbers.method], numbers.clients
+    names = [plain(client_name(story, client, run), 16) for client in clients]
     return [
         name if names.count(name) == 1 else f"{name} ({client})"
         for name, client in zip(names, clients)

@@ -51,16 +51,17 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
         ]
         for height, seed, client in sorted(ranked)[:most]:
             local = _local(story, seed).get(client) if name != "local" else None
-            rows.append([name, seed, client_name(story, client), sign * height, local])
+            called = client_name(story, client, by_seed[seed])
+            rows.append([name, seed, called, sign * height, local])
     return rows
 
 
-def client_name(story: Story, client: int) -> str:
-    """A client's name in the record or in the data, or its number."""
-    recorded = story.first.names.get(client)
+def client_name(story: Story, client: int, run: Facts) -> str:
+    """A client's name in the record of its run or in the data, or its number."""
+    recorded = run.names.get(client)
     if recorded is not None:
         return recorded
-    data = story.federation
+    data = story.data_of(run)
     is_known = data is not None and client < data.clients
     return str(data.names[client]) if data is not None and is_known else f"client {client}"
 
@@ -80,10 +81,16 @@ def _curves(story: Story, axis: Axis, title: str, words: str, of: What = "score"
     band = f" and {many} seeds; the band is a 95 % interval over seeds"
     band += ", cut at 0 and 1." if share else "."
     note += band if many > 1 else "."
+    if any(_differ_in_rounds(by_seed) for by_seed in story.runs.values()):
+        note += " A line ends where the first of its seeds does."
     columns = ["method", axis, what, "± over seeds"]
     layout = axes(words, what)
     id = f"curve-{axis}" if of == "score" else f"curve-{of}"
     return Chart.of(id, title, note, columns, rows, data=traces, layout=layout)
+
+
+def _differ_in_rounds(by_seed: Mapping[int, Facts]) -> bool:
+    return len({run.curve[-1].round for run in by_seed.values() if run.curve}) > 1
 
 
 def _exact(x: float, axis: Axis) -> float:
@@ -184,7 +191,9 @@ def _boxes(
     traces: list[dict[str, Any]] = []
     rows: list[Cells] = []
     sign = 1 if id == "gain" else _metric(story).sign
-    columns = ["method", "clients", "mean", *_quantile_columns(sign)]
+    columns = ["method", "points", "mean", *_quantile_columns(sign)]
+    if max(map(len, story.runs.values()), default=0) > 1:
+        note += " The table is of all points together, the leaderboard of means over seeds."
     if id == "gain":
         columns.append("share below 0")
     for name, values in by_method.items():

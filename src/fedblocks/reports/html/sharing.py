@@ -13,6 +13,7 @@ from fedblocks.core.plan import plan
 HEIGHT = 84  # pixels of a row
 LEFT = 190  # pixels of its text
 STEP = 64  # pixels between shapes
+ROOM = 5  # clients beside each other that a card shows whole; more slots stand closer together
 MOST = 8  # slots that are drawn
 Line = tuple[int, int, int, int]
 
@@ -31,8 +32,7 @@ class Picture:
 
     @property
     def width(self) -> int:
-        widest = max([len(self.clients), *(1 + (x - LEFT) // STEP for x, _ in self.slots)])
-        return LEFT + STEP * widest
+        return max([LEFT + STEP * len(self.clients), *(x + STEP // 2 for x, _ in self.slots)])
 
     @property
     def height(self) -> int:
@@ -57,13 +57,17 @@ def picture_of(name: str, methods: Mapping[str, Method]) -> Picture:
 def _draw(picture: Picture, top: int, name: str, homes: list[Block | None]) -> None:
     """One block: slots above, clients below, a line wherever something is sent."""
     row = next(row for row in picture.rows if row["block"] == name)
-    picture.texts += [(8, top + 26, name[:24], "block"), (8, top + 46, row["home"][:28], "home")]
+    texts = [(26, name[:24], "block"), (46, row["home"][:28], "home")]
+    if any(isinstance(home, Pool) and home.size > MOST for home in homes):
+        texts.append((64, f"{MOST} of them drawn", "home"))
+    picture.texts += [(8, top + y, text, kind) for y, text, kind in texts]
     used = [
         _slots_of(home, name, place) if home is not None else [] for place, home in enumerate(homes)
     ]
     slots = list(dict.fromkeys(slot for some in used for slot in some))
-    start = LEFT + max(0, STEP * (len(homes) - len(slots)) // 2)  # in the middle above the clients
-    at = {slot: start + STEP * place for place, slot in enumerate(slots)}
+    step = min(STEP, STEP * max(ROOM, len(homes)) // max(1, len(slots)))
+    start = LEFT + max(0, (STEP * len(homes) - step * len(slots)) // 2)  # in the middle above them
+    at = {slot: start + step * place for place, slot in enumerate(slots)}
     picture.slots += [(x, top + 16) for x in at.values()]
     for place, (home, some) in enumerate(zip(homes, used)):
         if home is not None and not isinstance(home, ServerOnly):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from fedblocks.config.catalogue import check_method_name
 from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.config.presets import PRESETS, change
-from fedblocks.config.registry import PYTHON
 from fedblocks.config.sources import Source, parse_change, read_toml
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.folder_names import check_folder_name
@@ -31,10 +30,12 @@ from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import RUNS
 from fedblocks.runs.shelf import shared_data
 from fedblocks.runs.storage.folder import CONFIG, OTHER_FOLDER, write_atomically
+from fedblocks.runs.storage.record import Note
 
-BASELINES = ("local", "fedavg", "fedavg_ft")  # always compared with
+BASELINES = ("local", "fedavg", "fedavg_ft")  # always compared with, where they can be
+WHOLE_NETS = ("fedavg", "fedavg_ft")  # of them those that average whole nets
 PLAN = "compare.toml"  # in the folder of a comparison: all that decides its result
-TRAINING = {field.name for field in fields(Method)} - {"net"}  # options that every method has
+TRAINING = {one.name for one in fields(Method)} - {"net"}  # options that every method has
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Grid:
     base: Config
     methods: Mapping[str, Table]  # name -> its table in the configuration
     seeds: int
+    asked: tuple[str, ...] = field(default=(), kw_only=True)  # what somebody named of them
 
     @property
     def cells(self) -> list[tuple[str, int]]:
@@ -108,7 +110,8 @@ def read_grid(
         }
         for name in names
     }
-    return _check(Grid(base, tables, seeds if seeds is not None else said["seeds"]))
+    number = seeds if seeds is not None else said["seeds"]
+    return _check(Grid(base, tables, number, asked=tuple(asked)))
 
 
 def play_grid(
@@ -128,9 +131,7 @@ def _play(
 ) -> dict[str, dict[int, RunResult]]:
     data = check_folder_name(grid.base.data.name, "a data set")
     folder = out if out is not None else RUNS / f"compare-{data}-{grid.key()}"
-    for name in grid.methods:  # what does not fit shows before hours were spent on others
-        if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
-            prepare(grid.config(name, grid.base.seed))
+    grid, notes = _that_fit(grid, folder)
     cells = {cell: (cell_folder(folder, *cell), grid.config(*cell)) for cell in grid.cells}
     finished = take_over(cells)
     _begin(folder, grid)
@@ -138,10 +139,31 @@ def _play(
     tell = warn_once()
     for number, ((method, seed), cell) in enumerate(cells.items(), 1):
         listeners = on_run(method, seed, number) if on_run is not None else (None, tell)
+        for note in notes if number == 1 else []:
+            listeners[1](note)
         _lanes(folder, grid, method, *listeners)
         result = finished.get((method, seed))
         results[method][seed] = complete(*cell, *listeners) if result is None else result
     return results
+
+
+def _that_fit(grid: Grid, folder: Path) -> tuple[Grid, list[Note]]:
+    """The grid without references that cannot be: groups of unlike nets have no average. What else
+    does not fit is an error before hours were spent on others.
+    """
+    tables, notes = dict(grid.methods), list[Note]()
+    for name in grid.methods:
+        if (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
+            continue
+        try:
+            prepare(grid.config(name, grid.base.seed))
+        except UserError as error:
+            if name in grid.asked or name not in WHOLE_NETS or not grid.base.groups:
+                raise
+            del tables[name]
+            text = f"{name} is left out, because these clients cannot train it: {error.message}"
+            notes.append(Note(text, "warning"))
+    return replace(grid, methods=tables), notes
 
 
 def _lanes(
@@ -168,9 +190,8 @@ def read_cells(folder: Path) -> list[tuple[str, int]]:
     they name need not be known.
     """
     table, _ = read_toml(folder / PLAN)
-    baselines = () if table["data"]["name"] == PYTHON else BASELINES
-    names = list(dict.fromkeys([*baselines, *table["compare"]["methods"]]))
-    return [(name, table["seed"] + i) for i in range(table["compare"]["seeds"]) for name in names]
+    asked = table["compare"]
+    return [(n, table["seed"] + i) for i in range(asked["seeds"]) for n in asked["methods"]]
 
 
 def cell_folder(folder: Path, method: str, seed: int) -> Path:
@@ -270,7 +291,7 @@ def _check(grid: Grid) -> Grid:
             'add "test" to the parts',
         )
     tables = dict(_complete_tables(grid))
-    return Grid(grid.base, tables, grid.seeds)
+    return replace(grid, methods=tables)
 
 
 def _complete_tables(grid: Grid) -> Iterator[tuple[str, Table]]:

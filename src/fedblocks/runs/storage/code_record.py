@@ -57,6 +57,12 @@ def read_entries(folder: Path) -> list[Entry]:
     return entries if _are_entries(entries) else []
 
 
+def code_options(entries: list[Entry]) -> list[str]:
+    """The options of a command that name the files in which the code stands, each once."""
+    files = dict.fromkeys(entry["file"] for entry in entries if "file" in entry)
+    return [word for file in files for word in ("--code", file)]
+
+
 def _are_entries(value: Any) -> TypeGuard[list[Entry]]:
     return isinstance(value, list) and all(
         isinstance(entry, dict)

@@ -35,8 +35,14 @@ def environment() -> dict[str, Any]:
             name: _version(name) for name in ("fedblocks", "torch", "numpy", "safetensors")
         },
         "git": commit_around(Path.cwd()),
-        "command": [Path(sys.argv[0]).name, *(without_home(argument) for argument in sys.argv[1:])],
+        "command": [_program(), *(without_home(argument) for argument in sys.argv[1:])],
     }
+
+
+def _program() -> str:
+    path = Path(sys.argv[0])
+    is_ours = path.parts[-2:] == ("fedblocks", "__main__.py")  # `python -m fedblocks`
+    return "fedblocks" if is_ours else path.name
 
 
 def now() -> str:

@@ -55,9 +55,18 @@ def summarise(
     }
 
 
-def remark_on_metric(numbers: Mapping[str, float | None], metric: MainMetric) -> str:
-    """A sentence where no client has a metric; else nothing."""
-    return "" if numbers["clients"] else f"{metric.name} is undefined (NaN) for every client"
+def remark_on_metric(
+    numbers: Mapping[str, float | None], metric: MainMetric, rows: Sequence[Mapping[str, Any]]
+) -> str:
+    """A sentence where clients lack a metric though their targets were scored; else nothing."""
+    has = int(numbers["clients"] or 0)
+    if not has:
+        return f"{metric.name} is undefined (NaN) for every client"
+    scored = sum(row["examples"] > 0 for row in rows)
+    if has == scored:
+        return ""
+    who = f"{scored - has} of {scored} clients"
+    return f"{metric.name} is undefined (NaN) for {who}, and the means leave them out"
 
 
 def _weigh(row: Mapping[str, Any], score: Mapping[int, float], metric: MainMetric) -> float:
