@@ -12,7 +12,7 @@ from typing import Any
 from fedblocks.core.errors import UserError
 from fedblocks.core.small_files import read_small
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.running.results import ORIGIN, WARNING, Entry, Results
+from fedblocks.recipes.running.results import ORIGIN, WARNING, Entry, Results, forgive
 
 LARGEST = 2**26  # bytes of a file of results
 NOTHING: Entry = {"tuning": [], "seeds": {}}
@@ -121,8 +121,9 @@ def _join(cells: dict[str, Entry], key: str, other: Entry) -> None:
         mine["seeds"].setdefault(seed, one)
     if other["seeds"]:
         mine["chosen"] = other["chosen"]
-        for wrong in ("error", "killed"):
-            mine.pop(wrong, None)
+    if not mine.keys() & {"error", "killed"}:
+        mine |= {name: other[name] for name in other if name.startswith(("error", "killed"))}
+    forgive(mine)
 
 
 def _numbers(entry: Entry) -> dict[str, Entry]:

@@ -119,10 +119,11 @@ class Reproduction:
         """Store what a worker said."""
         if "killed" in answer:
             self.killed.add(task.cell.key)
-            self.results.note_killed(task.cell, f"{task}: killed (signal {answer['killed']})")
+            message = f"{task}: killed (signal {answer['killed']})"
+            self.results.note_killed(task.cell, task.run, message)
         elif "error" in answer:
             self.failed.add(task.cell.key)
-            self.results.fail(task.cell, f"{task}: {answer['error']}")
+            self.results.fail(task.cell, task.run, f"{task}: {answer['error']}")
         elif "numbers" in answer and task.part == "validation":
             self.results.add_tuned(task.cell, task.values, task.key, answer)
         elif "numbers" in answer:

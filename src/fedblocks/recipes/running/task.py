@@ -46,6 +46,11 @@ class CellTask:
         return digest([_without_later_options(self.config), self.measure, self.part])
 
     @property
+    def run(self) -> str:
+        """Which run of its cell it is, in results: a seed, or the key of a try."""
+        return f"seed {self.seed}" if self.part == "test" else self.key
+
+    @property
     def kind(self) -> str:
         """What lanes of one stack have in common: all but seeds, partitions, rounds, cohorts
         and numbers of the method.

@@ -31,14 +31,14 @@ class SharedResults(Results):
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
         self.files[cell.key].add_seed(cell, seed, values, key, answer)
 
-    def fail(self, cell: Cell, message: str) -> None:
-        self.files[cell.key].fail(cell, message)
+    def fail(self, cell: Cell, run: str, message: str) -> None:
+        self.files[cell.key].fail(cell, run, message)
 
     def stored(self, cell: Cell) -> Entry | None:
         return self.files[cell.key].stored(cell)
 
-    def note_killed(self, cell: Cell, message: str) -> None:
-        self.files[cell.key].note_killed(cell, message)
+    def note_killed(self, cell: Cell, run: str, message: str) -> None:
+        self.files[cell.key].note_killed(cell, run, message)
 
     def save(self) -> None:
         """Only files that lose something are written here; the others when they get a number."""
