@@ -10,7 +10,8 @@ from fedblocks.recipes import RECIPES
 from fedblocks.recipes.recipe import Cell, Recipe
 from fedblocks.recipes.running.merging import merge
 from fedblocks.recipes.running.reproduction import Reproduction
-from fedblocks.recipes.running.results import ORIGIN, Entry
+from fedblocks.recipes.running.results import ORIGIN
+from fedblocks.recipes.running.results_file import Entry
 from fedblocks.recipes.suite.scores import read_runs, score_of
 
 from .conftest import DIGITS, asked, tiny

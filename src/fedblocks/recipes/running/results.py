@@ -6,15 +6,13 @@ import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.errors import RunFolderError
 from fedblocks.recipes.recipe import Cell, Recipe, Values
+from fedblocks.recipes.running.results_file import Entry, read_results
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import write_atomically
 
-# one cell: tuning, chosen, seeds; error or killed, with error_run or killed_run
-Entry = dict[str, Any]
 # what is to be known of every number
 ORIGIN = ("seconds", "partition", "lanes", "device", "processor", "torch", "code")
 WARNING = "warning"  # of a number: what the end of its run warned of, if it did
@@ -38,12 +36,8 @@ class Results:
         path = folder / f"{recipe.name}{'-quick' if quick else ''}.json"
         if not path.exists():
             return Results(path, recipe, quick, {})
-        try:
-            cells: dict[str, Entry] = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path} cannot be read: {error}", "move it away, or choose another --out"
-            ) from error
+        fix = "move it away, or choose another --out"
+        cells: dict[str, Entry] = read_results(path, ("cells",), fix)["cells"]
         return Results(path, recipe, quick, cells)
 
     def stored(self, cell: Cell) -> Entry | None:
