@@ -220,31 +220,3 @@ def test_a_run_is_not_lengthened_from_one_that_differs_or_is_not_finished(tmp_pa
     lengthen(tmp_path / "other", tmp_path / "long", Config.of(LONG))
     lengthen(tmp_path / "nowhere", tmp_path / "long", Config.of(LONG))
     assert not (tmp_path / "long").exists()
-
-
-@pytest.mark.parametrize("tidy", [False, True])
-def test_runs_that_chose_values_may_go_once_their_cell_is_done(
-    tidy: bool, tmp_path: Path, jobs: list[Any]
-) -> None:
-    reproduction = asked(tiny(cell(until_convergence=True)), tmp_path, seeds=2, tidy=tidy)
-    assert carry_out(reproduction)
-    by_part = {
-        part: {Path(job["folder"]) for job in jobs if job["part"] == part}
-        for part in ("validation", "test")
-    }
-    tries = by_part["validation"] - by_part["test"]  # seed 0 of what was chosen was tried, too
-    assert (len(by_part["validation"]), len(tries)) == (17, 16)
-    assert all(folder.exists() for folder in by_part["test"])
-    assert [folder.exists() for folder in tries] == [not tidy] * 16
-    before = len(jobs)
-    assert carry_out(asked(tiny(cell(until_convergence=True)), tmp_path, seeds=2, tidy=tidy))
-    assert len(jobs) == before  # what is stored is not run again
-
-
-def test_runs_of_a_cell_that_is_not_done_stay(tmp_path: Path, jobs: list[Any]) -> None:
-    reproduction = asked(tiny(cell()), tmp_path, seeds=1, tidy=True)
-    (own,) = reproduction.cells
-    tried = reproduction.due(own)[0]
-    tried.folder.mkdir(parents=True)
-    reproduction.tidy_up(own)
-    assert tried.folder.exists()

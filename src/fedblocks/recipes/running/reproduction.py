@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shutil import rmtree
 
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
@@ -17,6 +16,7 @@ from fedblocks.recipes.recipe import Cell, Recipe, Values, merge_tables
 from fedblocks.recipes.running.halving import Rung, best_first, rungs
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.task import CellTask, TaskPart, digest
+from fedblocks.recipes.running.tidying import delete_tries
 from fedblocks.recipes.running.worker import Answer
 
 
@@ -136,8 +136,8 @@ class Reproduction:
         tasks = self.tasks.values()
         tries = [t for t in tasks if t.cell.key == cell.key and t.part == "validation"]
         kept = {task.folder for task in tasks if task not in tries}  # equal runs share a folder
-        for folder in {task.folder for task in tries} - kept:
-            rmtree(folder, ignore_errors=True)
+        spare = {task.folder: task for task in tries if task.folder not in kept}
+        delete_tries(spare.values(), self.results.path.parent)
 
     def may_retry(self, task: CellTask, answer: Answer) -> bool:
         """Whether a run is worth another try: its worker was killed for the first time."""

@@ -43,7 +43,7 @@ class CellTask:
     @property
     def key(self) -> str:
         """What the numbers depend on: configuration, measure and part."""
-        return digest([_without_later_options(self.config), self.measure, self.part])
+        return number_key(self.config, self.measure, self.part)
 
     @property
     def run(self) -> str:
@@ -75,6 +75,11 @@ class CellTask:
             return f"{self.cell.key}, seed {self.seed}"
         values = ", ".join(f"{name} {value}" for name, value in self.values.items())
         return f"{self.cell.key}, {values}, {self.config['rounds']} rounds"
+
+
+def number_key(config: Table, measure: Table, part: TaskPart) -> str:
+    """A short name for a number: equal ones come from equal runs, read in the same way."""
+    return digest([_without_later_options(config), measure, part])
 
 
 def _without_later_options(config: Table) -> Table:
