@@ -18,14 +18,14 @@ STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 
 def own_files(files: Iterable[Path]) -> set[Path]:
     """Some files, what they import, and so on; of installed packages only the files' own."""
-    found: set[Path] = set()
+    known: set[Path] = set()
     left = [file.resolve() for file in files]
     while left:
         file = left.pop()
-        if file not in found:
-            found.add(file)
+        if file not in known:
+            known.add(file)
             left += _imports(file)
-    return found
+    return known
 
 
 def _imports(file: Path) -> Iterator[Path]:
