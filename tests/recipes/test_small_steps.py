@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from fedblocks.recipes import recipe_named
+from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running import process_pool
 from fedblocks.recipes.running.process_pool import GRACE, ProcessPool, WorkerProcess
 from fedblocks.recipes.running.results import ORIGIN, Results
+
+from .conftest import DIGITS, asked, tiny
 
 
 @pytest.mark.parametrize("seconds", [None, 100.0])
@@ -79,3 +82,9 @@ def test_a_number_takes_the_place_of_an_old_error(how: str, tmp_path: Path) -> N
     assert results.seeds(cell) == [] and bool(results._entry(cell)["tuning"]) == (
         how == "add_tuned"
     )
+
+
+def test_a_try_is_named_by_its_values_and_one_without_any_as_the_defaults(tmp_path: Path) -> None:
+    cell = Cell("digits/fedavg", DIGITS, settings=({}, {"method.lr": 0.5}))
+    names = [str(task) for task in asked(tiny(cell), tmp_path).due(cell)]
+    assert names == [f"digits/fedavg, {what}, 2 rounds" for what in ("defaults", "method.lr 0.5")]

@@ -74,7 +74,7 @@ class CellTask:
         if self.part == "test":
             return f"{self.cell.key}, seed {self.seed}"
         values = ", ".join(f"{name} {value}" for name, value in self.values.items())
-        return f"{self.cell.key}, {values}, {self.config['rounds']} rounds"
+        return f"{self.cell.key}, {values or 'defaults'}, {self.config['rounds']} rounds"
 
 
 def number_key(config: Table, measure: Table, part: TaskPart) -> str:
