@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
+from fedblocks.core.client import Client
 from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
+from fedblocks.core.plan import plan
 from fedblocks.methods._common.clustering import complete_linkage
+from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.lora.adapted import DOWN, UP
 from fedblocks.methods.lora.fedavg_lora import FedAvgLoRA
 from fedblocks.methods.lora.ffa_lora import FFALoRA
 from fedblocks.methods.lora.product_lora import DELTA, ProductLoRA
 from fedblocks.methods.modfl import TAG, ModFL
 from fedblocks.methods.pfedmb.method import PFedMB
+from fedblocks.methods.scaffold import Scaffold
 from fedblocks.testing.adapters import adapted_net
 from fedblocks.testing.federations import small_net
 
@@ -34,6 +40,8 @@ SIZE = "|s B A|"
         (ProductLoRA, {}, "weight_label", "n", {DELTA: "nothing"}),
         (PFedMB, {"averaging": "alpha"}, "weight_label", "n x alpha", "n x alpha"),
         (PFedMB, {"averaging": "plain"}, "weight_label", "n x alpha", "n"),
+        (Scaffold, {"weigh_by": "examples"}, "weight_label", "n", "n"),
+        (Scaffold, {"weigh_by": "clients"}, "weight_label", "n", {"model": "1", "control": "1"}),
         (ModFL, {"cohorts": "given"}, "tags", (TAG,), (TAG,)),
         (ModFL, {"cohorts": "found"}, "tags", (TAG,), ()),
     ],
@@ -66,3 +74,25 @@ def test_branches_begin_with_the_same_weight(options: Any, start: list[list[floa
 def test_nobody_is_in_no_group() -> None:
     assert complete_linkage(np.zeros((0, 0)), 2).tolist() == []
     assert complete_linkage(np.ones((1, 1)), 1).tolist() == [0]
+
+
+class Weighs(FedPer):
+    """Weighs its uploads and does not say how."""
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"body": client.size.view(1) ** 0.5}
+
+
+class Describes(Weighs):
+    """Says it."""
+
+    weight_label = {"body": "root of n"}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(FedPer, "n"), (Weighs, "as writes says"), (Describes, "root of n")]
+)
+def test_a_plan_calls_no_weight_n_that_a_method_computes_otherwise(
+    kind: type[Method], says: str
+) -> None:
+    assert [row["writes"] for row in plan(kind(small_net())).rows] == [says, "-"]

@@ -30,14 +30,24 @@ class Own(FedAvg):
     """A method of this file."""
 
 
-def test_a_method_is_known_by_its_file_and_by_the_code_beside_it(tmp_path: Path) -> None:
+def test_a_method_is_known_by_its_file_the_code_beside_it_and_what_they_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Path(__file__).resolve().read_bytes()
     assert source_hash(Own, []) == sha256(here).hexdigest()[:8]
     assert source_hash(Own, [__file__]) == source_hash(Own, [])
     other = tmp_path / "other.py"
     other.write_text("x = 1\n")
+    helper = tmp_path / "helper_of_other.py"
     order = sorted([(Path(__file__).resolve(), here), (other.resolve(), b"x = 1\n")])
     assert source_hash(Own, [str(other)]) == sha256(order[0][1] + order[1][1]).hexdigest()[:8]
+    before = source_hash(Own, [str(other)])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    other.write_text("import helper_of_other\n")
+    helper.write_text("x = 1\n")
+    first = source_hash(Own, [str(other)])
+    helper.write_text("x = 2\n")
+    assert len({before, first, source_hash(Own, [str(other)])}) == 3
 
 
 def runs(own: list[float], other: list[float]) -> Any:

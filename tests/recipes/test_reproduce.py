@@ -177,7 +177,7 @@ def test_the_results_are_whole_at_every_moment(tmp_path: Path, jobs: list[Any]) 
 
 def test_results_that_cannot_be_read_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "tiny.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"tiny.json is not a file of results: it is not JSON"):
         Results.open(tmp_path, tiny(), quick=False)
     assert (tmp_path / "tiny.json").read_text() == "{"
 

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from fedblocks.recipes import recipe_named
+from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running import process_pool
 from fedblocks.recipes.running.process_pool import GRACE, ProcessPool, WorkerProcess
 from fedblocks.recipes.running.reproduce import _company
 from fedblocks.recipes.running.results import ORIGIN, Results
+
+from .conftest import DIGITS, asked, tiny
 
 
 @pytest.mark.parametrize("seconds", [None, 100.0])
@@ -64,8 +67,9 @@ def test_a_number_takes_the_place_of_an_old_error(how: str, tmp_path: Path) -> N
     recipe = recipe_named("pfedmb-table2")
     cell = recipe.cells[0]
     results = Results(tmp_path / "r.json", recipe, True, {})
-    results.note_killed(cell, "killed (signal 9)")
-    results.fail(cell, "no memory")
+    run = "key" if how == "add_tuned" else "seed 0"
+    results.note_killed(cell, run, "killed (signal 9)")
+    results.fail(cell, run, "no memory")
     stored = json.loads(results.path.read_text())["cells"][cell.key]
     assert stored["error"] == "no memory" and "killed" not in stored  # what it did when tried again
     answer: Any = dict.fromkeys(ORIGIN, "") | {"numbers": {"value": 0.5}, "rounds": 3}
@@ -93,3 +97,9 @@ def test_a_batch_has_sixteen_runs_at_most_and_all_that_is_read_off_them() -> Non
     for task in (tasks[0], tasks[18]):  # two measures of one run
         task.kind = "odd"
     assert _company(crew, tasks) == [tasks[0], tasks[18]]
+
+
+def test_a_try_is_named_by_its_values_and_one_without_any_as_the_defaults(tmp_path: Path) -> None:
+    cell = Cell("digits/fedavg", DIGITS, settings=({}, {"method.lr": 0.5}))
+    names = [str(task) for task in asked(tiny(cell), tmp_path).due(cell)]
+    assert names == [f"digits/fedavg, {what}, 2 rounds" for what in ("defaults", "method.lr 0.5")]

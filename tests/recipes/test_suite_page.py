@@ -95,7 +95,7 @@ def test_the_seeds_that_a_method_page_names_are_those_of_its_own_rows(results: P
 
 
 def test_results_of_two_machines_are_merged(tmp_path: Path) -> None:
-    run = {"test": "0:5/10", "new": "", "bytes": 1, "seconds": 1.0, "partition": "0"}
+    run = {"value": 50.0, "test": "0:5/10", "new": "", "bytes": 1, "seconds": 1.0, "partition": "0"}
     files = []
     for seed in ("0", "1"):
         folder = tmp_path / seed

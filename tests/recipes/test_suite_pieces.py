@@ -35,7 +35,7 @@ def test_a_stale_row_is_named_dropped_and_run_again(fedblocks: Fedblocks, jobs: 
     fedblocks("local", *ON_TINY)
     path = Path("results/suite-1-local.json")
     before = json.loads(path.read_text())["cells"]["tiny/local"]["seeds"]["0"]
-    change(path, key="another", value=-1.0)
+    change(path, key="another", seconds=-1.0)
     jobs.clear()
     _, out, err = fedblocks("local", *ON_TINY, "--budget", "0s")
     assert "tiny/local, seed 0: stale: other settings" in err and jobs == []
@@ -45,6 +45,7 @@ def test_a_stale_row_is_named_dropped_and_run_again(fedblocks: Fedblocks, jobs: 
     assert "stale" not in err and len(jobs) == 1
     again = json.loads(path.read_text())["cells"]["tiny/local"]["seeds"]["0"]
     assert (again["value"], again["key"]) == (before["value"], before["key"])
+    assert again["seconds"] >= 0
 
 
 def keys_of_today(recipe_name: str) -> dict[str, bool]:

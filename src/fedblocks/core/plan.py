@@ -23,6 +23,7 @@ from fedblocks.core.blocks import (
     ServerOnly,
     Shared,
 )
+from fedblocks.core.description import Described
 from fedblocks.core.errors import count_of
 from fedblocks.core.frozen import BASE, Base
 from fedblocks.core.method import Method
@@ -33,6 +34,7 @@ from fedblocks.core.state import initial_state
 from fedblocks.core.structure import check_structure
 
 COLUMNS = ("block", "home", "sees", "writes", "phases")
+OWN_WEIGHT = "as writes says"  # of a method that does not describe its weights
 
 
 @dataclass(frozen=True)
@@ -159,11 +161,18 @@ def _writes(method: Method, name: str, block: Block, read: Read | None) -> str:
     if not isinstance(block, Shared | Pool):
         return "-"
     weight = "n x membership" if isinstance(read, Mixture) else "n"
-    if isinstance(method.weight_label, Mapping):
+    if type(method).writes is not Method.writes and not _describes_weights(type(method)):
+        weight = OWN_WEIGHT
+    elif isinstance(method.weight_label, Mapping):
         weight = method.weight_label.get(name, weight)
     elif isinstance(block, Pool) and type(method).writes is not Method.writes:
         weight = method.weight_label
     return f"{weight}, from {block.of}" if block.of else weight
+
+
+def _describes_weights(kind: type[Method]) -> bool:
+    """Whether `weight_label` says what `writes` computes."""
+    return any("weight_label" in vars(one) for one in kind.__mro__ if one is not Described)
 
 
 def _phase(phase: Phase) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.description import Paper
+from fedblocks.core.description import Paper, by_options
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, is_statistic
@@ -21,6 +21,8 @@ from fedblocks.core.schedules import at
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods.fedavg import FedAvg
+
+ONE_EACH = {"model": "1", "control": "1"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,9 @@ class Scaffold(FedAvg):
         "Karimireddy et al.",
         2020,
         "ICML",
+    )
+    weight_label: ClassVar[str | Mapping[str, str]] = by_options(
+        "n", lambda method: "n" if method.weigh_by == "examples" else ONE_EACH
     )
 
     server_lr: Annotated[

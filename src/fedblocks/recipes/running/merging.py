@@ -4,20 +4,15 @@ others need not do again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.small_files import read_small
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.running.results import ORIGIN, WARNING, Entry, Results
+from fedblocks.recipes.running.results import ORIGIN, WARNING, Results, forgive
+from fedblocks.recipes.running.results_file import FILES, Entry, read_results
 
-LARGEST = 2**26  # bytes of a file of results
 NOTHING: Entry = {"tuning": [], "seeds": {}}
-FILES = "name files that `fedblocks reproduce` or `fedblocks suite` wrote"
-ODD_CELLS = "its cells are not as `fedblocks` writes them"
 APART = "keep them in folders of their own (--out)"
 
 
@@ -30,13 +25,14 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
 
 def join(files: Sequence[Path], folder: Path) -> Results:
     """The same without writing it; whatever contradicts something else is refused by its name."""
-    contents = [(path, _read(path)) for path in files]
-    names = {(one["recipe"], one["quick"]) for _, one in contents}
-    if len(names) > 1:
+    names = ("recipe", "quick", "cells")
+    contents = [(path, read_results(path, names, FILES)) for path in files]
+    recipes = {(one["recipe"], one["quick"]) for _, one in contents}
+    if len(recipes) > 1:
         lines = [f"{p}: {one['recipe']}{' --quick' if one['quick'] else ''}" for p, one in contents]
         message = f"these are results of different recipes ({', '.join(lines)})"
         raise UserError(message, "merge those of one recipe at a time")
-    name, quick = names.pop()
+    name, quick = recipes.pop()
     results = Results.open(folder, recipe_named(name), quick)
     sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
     for key, entry in results.cells.items():
@@ -52,36 +48,6 @@ def join(files: Sequence[Path], folder: Path) -> Results:
     if conflicts:
         raise UserError("\n".join(conflicts), APART)
     return results
-
-
-def read_results(path: Path, names: Sequence[str], fix: str) -> dict[str, Any]:
-    """These values of a file of results; what is none is refused in plain words."""
-    try:
-        table = json.loads(read_small(path, LARGEST))
-    except OSError as error:
-        raise _no_results(path, error.strerror or str(error), fix) from error
-    except ValueError as error:
-        raise _no_results(path, "it is not JSON", fix) from error
-    if not isinstance(table, dict):
-        raise _no_results(path, "it holds no table", fix)
-    for name in names:
-        if name not in table:
-            raise _no_results(path, f'it has no "{name}"', fix)
-    return {name: table[name] for name in names}
-
-
-def _no_results(path: Path, why: str, fix: str) -> UserError:
-    return UserError(f"{path} is not a file of results: {why}", fix)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    whole = read_results(path, ("recipe", "quick", "cells"), FILES)
-    try:
-        for entry in whole["cells"].values():
-            _numbers(entry)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_results(path, ODD_CELLS, FILES) from error
-    return whole
 
 
 def _conflicts(
@@ -121,8 +87,9 @@ def _join(cells: dict[str, Entry], key: str, other: Entry) -> None:
         mine["seeds"].setdefault(seed, one)
     if other["seeds"]:
         mine["chosen"] = other["chosen"]
-        for wrong in ("error", "killed"):
-            mine.pop(wrong, None)
+    if not mine.keys() & {"error", "killed"}:
+        mine |= {name: other[name] for name in other if name.startswith(("error", "killed"))}
+    forgive(mine)
 
 
 def _numbers(entry: Entry) -> dict[str, Entry]:

@@ -25,7 +25,7 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
     ready = [task for cell in cells for task in asked.due(cell)]
     for text in asked.results.drop_stale():
         tell(text)
-    for cell in cells:  # what earlier calls left
+    for cell in cells:  # that are done, since a call without --tidy or one that was stopped
         asked.tidy_up(cell)
     running: dict[Future[list[Answer]], list[CellTask]] = {}
     crew = ProcessPool(asked.jobs)

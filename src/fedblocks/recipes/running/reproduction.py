@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shutil import rmtree
 
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
@@ -17,6 +16,7 @@ from fedblocks.recipes.recipe import Cell, Recipe, Values, merge_tables
 from fedblocks.recipes.running.halving import Rung, best_first, rungs
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.task import CellTask, TaskPart, digest
+from fedblocks.recipes.running.tidying import delete_tries
 from fedblocks.recipes.running.worker import Answer
 
 
@@ -119,10 +119,11 @@ class Reproduction:
         """Store what a worker said."""
         if "killed" in answer:
             self.killed.add(task.cell.key)
-            self.results.note_killed(task.cell, f"{task}: killed (signal {answer['killed']})")
+            message = f"{task}: killed (signal {answer['killed']})"
+            self.results.note_killed(task.cell, task.run, message)
         elif "error" in answer:
             self.failed.add(task.cell.key)
-            self.results.fail(task.cell, f"{task}: {answer['error']}")
+            self.results.fail(task.cell, task.run, f"{task}: {answer['error']}")
         elif "numbers" in answer and task.part == "validation":
             self.results.add_tuned(task.cell, task.values, task.key, answer)
         elif "numbers" in answer:
@@ -133,12 +134,13 @@ class Reproduction:
         if not self.tidy or not self._is_done(cell):
             return
         tasks = [*self.tasks.values()]
-        tries = {t.folder for t in tasks if t.cell.key == cell.key and t.part == "validation"}
+        tries = [t for t in tasks if t.cell.key == cell.key and t.part == "validation"]
+        folders = {task.folder for task in tries}
         # equal runs share a folder, those of other cells, too
-        others = [task for task in tasks if task.folder in tries]
+        others = [task for task in tasks if task.folder in folders]
         kept = {t.folder for t in others if t.part == "test" or not self._is_done(t.cell)}
-        for folder in tries - kept:
-            rmtree(folder, ignore_errors=True)
+        spare = {task.folder: task for task in tries if task.folder not in kept}
+        delete_tries(spare.values(), self.results.path.parent)
 
     def _is_done(self, cell: Cell) -> bool:
         """Whether a cell has all its numbers; one that failed is tried again by the next call."""

@@ -6,14 +6,13 @@ import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.errors import RunFolderError
 from fedblocks.recipes.recipe import Cell, Recipe, Values
+from fedblocks.recipes.running.results_file import Entry, read_results
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import write_atomically
 
-Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error, killed
 # what is to be known of every number
 ORIGIN = ("seconds", "partition", "lanes", "device", "processor", "torch", "code")
 WARNING = "warning"  # of a number: what the end of its run warned of, if it did
@@ -37,12 +36,8 @@ class Results:
         path = folder / f"{recipe.name}{'-quick' if quick else ''}.json"
         if not path.exists():
             return Results(path, recipe, quick, {})
-        try:
-            cells: dict[str, Entry] = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path} cannot be read: {error}", "move it away, or choose another --out"
-            ) from error
+        fix = "move it away, or choose another --out"
+        cells: dict[str, Entry] = read_results(path, ("cells",), fix)["cells"]
         return Results(path, recipe, quick, cells)
 
     def stored(self, cell: Cell) -> Entry | None:
@@ -68,8 +63,9 @@ class Results:
             "rounds": answer["rounds"],
             "validation": answer["numbers"]["value"],
         }
-        self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
-        self._forgive(cell)
+        entry = self._entry(cell)
+        entry["tuning"].append({**score, **_origin(answer), "key": key})
+        forgive(entry)
         self.save()
 
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
@@ -77,7 +73,7 @@ class Results:
         entry = self._entry(cell)
         entry["chosen"] = values
         entry["seeds"][str(seed)] = {**answer["numbers"], **_origin(answer), "key": key}
-        self._forgive(cell)
+        forgive(entry)
         self.save()
 
     def seeds(self, cell: Cell) -> list[int]:
@@ -102,15 +98,17 @@ class Results:
             for key, seeds in self.stale.items()
         ]
 
-    def fail(self, cell: Cell, message: str) -> None:
+    def fail(self, cell: Cell, run: str, message: str) -> None:
         """A run of this cell failed."""
-        self._forgive(cell)
-        self._entry(cell)["error"] = message
+        entry = self._entry(cell)
+        for key in ("killed", "killed_run"):
+            entry.pop(key, None)
+        entry |= {"error": message, "error_run": run}
         self.save()
 
-    def note_killed(self, cell: Cell, message: str) -> None:
+    def note_killed(self, cell: Cell, run: str, message: str) -> None:
         """A worker was killed from outside, which says nothing about the cell."""
-        self._entry(cell)["killed"] = message
+        self._entry(cell).update(killed=message, killed_run=run)
         self.save()
 
     def save(self) -> None:
@@ -154,11 +152,6 @@ class Results:
             "devices": devices,
         }
 
-    def _forgive(self, cell: Cell) -> None:
-        """What went wrong before counts no more."""
-        for key in ("error", "killed"):
-            self._entry(cell).pop(key, None)
-
     def _entry(self, cell: Cell) -> Entry:
         empty: Entry = {
             "published": cell.published,
@@ -167,6 +160,24 @@ class Results:
             "seeds": {},
         }
         return self.cells.setdefault(cell.key, empty)
+
+
+def forgive(entry: Entry) -> None:
+    """What went wrong counts no more once the run that it happened to has its number; numbers of
+    other runs say nothing about it.
+    """
+    for kind in ("error", "killed"):
+        if _has_number(entry, entry.get(f"{kind}_run")):
+            entry.pop(kind, None)
+            entry.pop(f"{kind}_run", None)
+
+
+def _has_number(entry: Entry, run: str | None) -> bool:
+    """Whether a seed is done; or a try, which every seed comes after."""
+    if run in {f"seed {seed}" for seed in entry["seeds"]}:
+        return True
+    is_seed = run is not None and run.startswith("seed ")  # files of before do not say which run
+    return (not is_seed and bool(entry["seeds"])) or run in {one["key"] for one in entry["tuning"]}
 
 
 def _origin(answer: Entry) -> Entry:

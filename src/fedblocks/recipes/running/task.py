@@ -43,7 +43,12 @@ class CellTask:
     @property
     def key(self) -> str:
         """What the numbers depend on: configuration, measure and part."""
-        return digest([_without_later_options(self.config), self.measure, self.part])
+        return number_key(self.config, self.measure, self.part)
+
+    @property
+    def run(self) -> str:
+        """Which run of its cell it is, in results: a seed, or the key of a try."""
+        return f"seed {self.seed}" if self.part == "test" else self.key
 
     @property
     def kind(self) -> str:
@@ -69,7 +74,12 @@ class CellTask:
         if self.part == "test":
             return f"{self.cell.key}, seed {self.seed}"
         values = ", ".join(f"{name} {value}" for name, value in self.values.items())
-        return f"{self.cell.key}, {values}, {self.config['rounds']} rounds"
+        return f"{self.cell.key}, {values or 'defaults'}, {self.config['rounds']} rounds"
+
+
+def number_key(config: Table, measure: Table, part: TaskPart) -> str:
+    """A short name for a number: equal ones come from equal runs, read in the same way."""
+    return digest([_without_later_options(config), measure, part])
 
 
 def _without_later_options(config: Table) -> Table:

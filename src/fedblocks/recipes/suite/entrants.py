@@ -15,6 +15,7 @@ from fedblocks.core.method import Method
 from fedblocks.recipes.recipe import Cell, Recipe
 from fedblocks.recipes.suite.beds import BEDS, VERSION, SuiteBed
 from fedblocks.recipes.suite.manifest import manifest_hash
+from fedblocks.recipes.suite.own_code import own_files
 from fedblocks.recipes.suite.spaces import is_ours, settings_of
 
 TUNED = ", tuned"  # after a method's name: its options were chosen on validation data
@@ -43,11 +44,13 @@ class Entrant:
 
 
 def source_hash(kind: type[Method], code: Sequence[str]) -> str:
-    """Of the file that defines a method, and of those that were named with --code."""
+    """Of the file that defines a method, of those that were named with --code, and of what they
+    import.
+    """
     own = inspect.getsourcefile(kind)
-    files = sorted({Path(file).resolve() for file in (*([own] if own else []), *code)})
+    files = own_files(Path(file) for file in (*([own] if own else []), *code))
     whole = sha256()
-    for file in files:
+    for file in sorted(files):
         whole.update(file.read_bytes() if file.is_file() else file.name.encode())
     return whole.hexdigest()[:8]
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedblocks.core.errors import UserError
-from fedblocks.recipes.running.merging import join, read_results
+from fedblocks.recipes.running.merging import join
 from fedblocks.recipes.running.results import Results
+from fedblocks.recipes.running.results_file import read_results
 from fedblocks.recipes.suite.beds import VERSION
 from fedblocks.recipes.suite.manifest import manifest_hash
+from fedblocks.recipes.suite.numbers import check_counts
 
 FILES = "name files results/suite-*.json that `fedblocks suite` wrote"
 
@@ -33,6 +35,8 @@ def merge_suite(files: Sequence[Path], folder: Path) -> list[Results]:
             conflicts.append(error)
     if conflicts:
         raise UserError("\n".join(one.message for one in conflicts), conflicts[0].fix)
+    for results in joined:
+        check_counts(results)
     for results in joined:
         results.save()
     return joined

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from fedblocks.recipes.running.results import WARNING
+from fedblocks.core.errors import UserError
+from fedblocks.recipes.running.results import WARNING, Results
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Part
 
 Counts: TypeAlias = dict[int, tuple[float, float]]  # client -> right answers, of how many
+ROUNDING = 1e-3  # percent; means are stored with four digits
 
 
 def client_counts(run: RunResult, part: Part, view: str = "personal") -> dict[str, Any]:
@@ -44,6 +47,29 @@ def read_counts(text: str) -> Counts:
         right, _, labels = share.partition("/")
         counts[int(client)] = (float(right), float(labels))
     return counts
+
+
+def check_counts(results: Results) -> None:
+    """Refuse numbers that somebody has changed: right answers of each client and their mean must
+    agree.
+    """
+    for key, entry in results.cells.items():
+        for seed, number in entry["seeds"].items():
+            if not _agree(number):
+                what = "its counts of right answers are odd, or other than its mean"
+                message = f"{results.path} is not a file of results: {key}, seed {seed}: {what}"
+                raise UserError(message, "move it away, and run the suite again")
+
+
+def _agree(number: Mapping[str, Any]) -> bool:
+    """Whether a number is the mean of its counts, which are whole."""
+    try:
+        test, new = read_counts(number["test"]), read_counts(number["new"])
+        shares = [right / labels for right, labels in (*test.values(), *new.values())]
+        mean = 100 * math.fsum(shares[: len(test)]) / len(test)
+    except (KeyError, ValueError, ZeroDivisionError):
+        return False
+    return all(0 <= share <= 1 for share in shares) and abs(mean - number["value"]) < ROUNDING
 
 
 def machine_of(entry: Mapping[str, Any]) -> str:

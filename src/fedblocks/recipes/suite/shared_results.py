@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedblocks.recipes.recipe import Cell, Recipe, Values
-from fedblocks.recipes.running.results import Entry, Results
+from fedblocks.recipes.running.results import Results
+from fedblocks.recipes.running.results_file import Entry
+from fedblocks.recipes.suite.numbers import check_counts
 
 
 @dataclass
@@ -22,6 +24,8 @@ class SharedResults(Results):
     def gather(folder: Path, recipes: Sequence[Recipe]) -> SharedResults:
         """What the files of some recipes hold."""
         every = [Results.open(folder, recipe, False) for recipe in recipes]
+        for one in every:
+            check_counts(one)
         own = {cell.key: one for one in every for cell in one.recipe.cells}
         return SharedResults(folder, recipes[0], False, {}, files=own)
 
@@ -31,14 +35,14 @@ class SharedResults(Results):
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
         self.files[cell.key].add_seed(cell, seed, values, key, answer)
 
-    def fail(self, cell: Cell, message: str) -> None:
-        self.files[cell.key].fail(cell, message)
+    def fail(self, cell: Cell, run: str, message: str) -> None:
+        self.files[cell.key].fail(cell, run, message)
 
     def stored(self, cell: Cell) -> Entry | None:
         return self.files[cell.key].stored(cell)
 
-    def note_killed(self, cell: Cell, message: str) -> None:
-        self.files[cell.key].note_killed(cell, message)
+    def note_killed(self, cell: Cell, run: str, message: str) -> None:
+        self.files[cell.key].note_killed(cell, run, message)
 
     def save(self) -> None:
         """Only files that lose something are written here; the others when they get a number."""

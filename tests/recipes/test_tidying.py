@@ -1,13 +1,19 @@
-"""Runs that only chose values are deleted where `--tidy` asks for it, and not before their time."""
+"""Runs that only chose values are deleted once their cell is done, and no others."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
-from fedblocks.recipes.recipe import Cell
+from fedblocks.recipes.recipe import Cell, Recipe
+from fedblocks.recipes.running import tidying
 from fedblocks.recipes.running.reproduce import carry_out
+from fedblocks.runs.result import load_run
+from fedblocks.runs.storage.lock import take_lock
 
 from .conftest import DIGITS, asked, tiny
 from .test_halving import cell
@@ -15,6 +21,63 @@ from .test_halving import cell
 CELL = cell(until_convergence=True)
 FEW = {**DIGITS, "rounds": 1}
 TWO = {"method.lr": (0.01, 0.1)}
+RATES = (0.001, 0.5)  # of the tiny recipe: the second one is chosen
+
+
+def rates(folder: Path) -> list[float]:
+    """The learning rates of all runs that are whole; nothing else is there."""
+    runs = [load_run(path) for path in (folder / "runs").iterdir()]
+    return sorted(run.config.method.table["lr"] for run in runs)
+
+
+def test_a_run_that_stands_in_another_table_stays(tmp_path: Path, jobs: list[Any]) -> None:
+    slow = {**DIGITS, "method": {**DIGITS["method"], "lr": 0.001}}
+    assert carry_out(asked(tiny(Cell("digits/slow", slow), name="other"), tmp_path, seeds=1))
+    (tmp_path / "results" / "speed.json").write_text("[]")  # what is no table is in nobody's way
+    assert carry_out(asked(tiny(), tmp_path, seeds=1, tidy=True)) and rates(tmp_path) == [*RATES]
+
+
+def test_a_run_that_somebody_is_writing_stays(tmp_path: Path, jobs: list[Any]) -> None:
+    assert carry_out(asked(tiny(), tmp_path, seeds=1))
+    (slow,) = (run for run in (tmp_path / "runs").iterdir() if rate_of(run) == 0.001)
+    lock = take_lock(slow)
+    assert carry_out(asked(tiny(), tmp_path, seeds=1, tidy=True)) and slow.exists()
+    os.close(lock)
+
+
+def rate_of(folder: Path) -> float:
+    rate: float = load_run(folder).config.method.table["lr"]
+    return rate
+
+
+def test_a_stop_while_a_run_is_deleted_leaves_no_half_of_it_and_the_next_call_the_rest(
+    tmp_path: Path, jobs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(folder: Path, ignore_errors: bool) -> None:
+        if folder.exists():
+            raise KeyboardInterrupt
+
+    assert carry_out(asked(tiny(), tmp_path, seeds=1))
+    monkeypatch.setattr(tidying, "rmtree", stop)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(asked(tiny(), tmp_path, seeds=1, tidy=True))
+    (half,) = (tmp_path / "runs").glob(".*")
+    assert [rate_of(run) for run in (tmp_path / "runs").glob("[!.]*")] == [0.5]
+    monkeypatch.setattr(tidying, "rmtree", rmtree)
+    assert carry_out(asked(tiny(), tmp_path, seeds=1, tidy=True)) and not half.exists()
+
+
+def test_a_tidied_table_goes_on_with_more_seeds_and_with_the_full_grid(
+    tmp_path: Path, jobs: list[Any]
+) -> None:
+    recipe: Recipe = tiny(cell())
+    assert carry_out(asked(recipe, tmp_path, seeds=1, tidy=True))
+    assert carry_out(asked(recipe, tmp_path, seeds=2, tidy=True))
+    assert carry_out(asked(recipe, tmp_path, seeds=2, tidy=True, full_grid=True))
+    (entry,) = json.loads((tmp_path / "results" / "tiny.json").read_text())["cells"].values()
+    assert set(entry["seeds"]) == {"0", "1"}
+    full = [one["validation"] for one in entry["tuning"] if one["rounds"] == 10]
+    assert len(full) == 12 and len(entry["tuning"]) == 12 + 12 + 4
 
 
 @pytest.mark.parametrize("tidy", [False, True])
