@@ -11,12 +11,8 @@ import pytest
 
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.recipes import cost
-from fedblocks.recipes.running.results import Results
-from fedblocks.recipes.show import rows_of
 from fedblocks.recipes.suite.entrants import source_hash
 from fedblocks.recipes.suite.summary import _reductions
-
-from .conftest import tiny
 
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -62,6 +58,8 @@ def test_errors_are_reduced_by_a_share_of_the_references_and_of_none_by_nothing(
     reduced = _reductions("fedavg", "ditto", runs([0.9, 0.5], [0.7, 0.5]))
     assert reduced == pytest.approx({0: 0.2 / 0.4, 1: 0.0})
     assert _reductions("fedavg", "ditto", runs([0.9, 1.0], [1.0, 1.0])) == {0: 0.0, 1: 0.0}
+    # of an error of 0.1 in the mean 0.9 more are nine times as much, and count as one
+    assert _reductions("fedavg", "ditto", runs([0.0, 0.9], [0.9, 0.9])) == {0: -1.0, 1: 0.0}
 
 
 def test_clients_side_by_side_take_the_seconds_of_their_examples(
@@ -73,19 +71,3 @@ def test_clients_side_by_side_take_the_seconds_of_their_examples(
     monkeypatch.setattr(cost, "passes", lambda method: 5.0)
     cell: Any = SimpleNamespace(points=lambda quick: [{}], table=lambda point, quick: TABLE)
     assert cost.seconds(cell, 3, False) == pytest.approx(3 * 0.7 * 2 * 5 * 50)
-
-
-def test_a_curve_is_that_of_the_first_seed_whichever_ended_first(tmp_path: Path) -> None:
-    recipe = tiny()
-    origin = {"seconds": 1.0, "key": "k"}
-    seeds = {
-        seed: {"value": value, "rounds": [1], "accuracy": [value], **origin}
-        for seed, value in (("10", 7.0), ("2", 8.0), ("9", 9.0))
-    }
-    entry = {"published": None, "tuning": [], "seeds": seeds}
-    results = Results(tmp_path / "tiny.json", recipe, False, {"digits/fedavg": entry})
-    (row,) = rows_of(results, recipe.cells, 3)
-    assert row["curve"] == {"rounds": [1], "accuracy": [8.0]} and row["state"] == "done"
-    entry["seeds"] = {}
-    (row,) = rows_of(results, recipe.cells, 3)
-    assert row["curve"] == {}

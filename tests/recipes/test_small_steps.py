@@ -17,6 +17,7 @@ from fedblocks.recipes.running import process_pool
 from fedblocks.recipes.running.process_pool import GRACE, ProcessPool, WorkerProcess
 from fedblocks.recipes.running.reproduce import _company
 from fedblocks.recipes.running.results import ORIGIN, Results
+from fedblocks.recipes.show import rows_of
 
 from .conftest import DIGITS, asked, tiny
 
@@ -103,3 +104,19 @@ def test_a_try_is_named_by_its_values_and_one_without_any_as_the_defaults(tmp_pa
     cell = Cell("digits/fedavg", DIGITS, settings=({}, {"method.lr": 0.5}))
     names = [str(task) for task in asked(tiny(cell), tmp_path).due(cell)]
     assert names == [f"digits/fedavg, {what}, 2 rounds" for what in ("defaults", "method.lr 0.5")]
+
+
+def test_a_curve_is_that_of_the_first_seed_whichever_ended_first(tmp_path: Path) -> None:
+    recipe = tiny()
+    origin = {"seconds": 1.0, "key": "k"}
+    seeds = {
+        seed: {"value": value, "rounds": [1], "accuracy": [value], **origin}
+        for seed, value in (("10", 7.0), ("2", 8.0), ("9", 9.0))
+    }
+    entry = {"published": None, "tuning": [], "seeds": seeds}
+    results = Results(tmp_path / "tiny.json", recipe, False, {"digits/fedavg": entry})
+    (row,) = rows_of(results, recipe.cells, 3)
+    assert row["curve"] == {"rounds": [1], "accuracy": [8.0]} and row["state"] == "done"
+    entry["seeds"] = {}
+    (row,) = rows_of(results, recipe.cells, 3)
+    assert row["curve"] == {}

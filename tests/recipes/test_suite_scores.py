@@ -77,7 +77,7 @@ def test_one_answer_fewer_harms_nobody_and_two_do() -> None:
     assert score["harmed"]["local"] == pytest.approx(2 / 6) and score["harmed"]["fedavg"] is None
 
 
-def test_a_method_that_failed_has_the_seeds_that_it_ran_and_without_any_those_of_local() -> None:
+def test_a_method_that_failed_with_a_seed_counts_as_local_with_all_of_them() -> None:
     mine = {"seeds": {"0": seed("0:8/10")}, "error": "mine, seed 1: odd"}
     cells = {
         "bed/mine": mine,
@@ -87,8 +87,8 @@ def test_a_method_that_failed_has_the_seeds_that_it_ran_and_without_any_those_of
     runs = read_runs("bed", [{"cells": cells}])
     own, other = score_of("mine", runs), score_of("other", runs)
     assert own is not None and other is not None
-    assert (own["mean"], own["seeds"]) == (0.8, 1)
-    assert (other["mean"], other["seeds"]) == (pytest.approx(0.45), 2)
+    for one in (own, other):
+        assert (one["mean"], one["seeds"]) == (pytest.approx(0.45), 2)
     assert own["error"] == other["error"] == "mine, seed 1: odd"
 
 

@@ -37,6 +37,9 @@ def test_seeds_are_named_where_they_do_not_say_the_same() -> None:
         "x",
         "a, seed 0: 1 of 4 refused; seed 2 likewise",
     ]
+    more = {**runs["a"], 3: run("x", "3 of 4 refused")}
+    said = remarks_on({"a": more, "b": {0: run("x")}})
+    assert said[-1] == "a, seed 0: 1 of 4 refused; seeds 2, 3 likewise"
     assert remarks_on({"a": {4: run("x", "y")}}) == ["a: x", "a: y"]
 
 

@@ -73,7 +73,8 @@ def told_of_seeds(warned: Mapping[Any, str]) -> str:
     """The warning of the first of several seeds, and which others have one."""
     (seed, text), *others = warned.items()
     seeds = ", ".join(str(other) for other, _ in others)
-    return f"seed {seed}: {text}" + (f"; seed {seeds} likewise" if others else "")
+    also = f"; {'seed' if len(others) == 1 else 'seeds'} {seeds} likewise" if others else ""
+    return f"seed {seed}: {text}{also}"
 
 
 def warnings_of(runs: Mapping[str, Mapping[int, RunResult]]) -> list[str]:

@@ -127,10 +127,14 @@ def relative(difference: Interval, error: float) -> Interval:
             min(difference.mean, 0.0), min(difference.low, 0.0), 0.0, difference.confidence
         )
     mean, low, high = (
-        max(-1.0, min(1.0, value / error))
-        for value in (difference.mean, difference.low, difference.high)
+        clip(value / error) for value in (difference.mean, difference.low, difference.high)
     )
     return Interval(mean, low, high, difference.confidence)
+
+
+def clip(share: float) -> float:
+    """A share of an error: who errs more than twice as often loses no more."""
+    return max(-1.0, min(1.0, share))
 
 
 def share_harmed(reference: str, name: str, runs: BedRuns) -> float | None:

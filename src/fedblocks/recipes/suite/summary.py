@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedblocks.recipes.suite.scores import REFERENCES, BedRuns, Row, like, mean_of, score_of
+from fedblocks.recipes.suite.scores import REFERENCES, BedRuns, Row, clip, like, mean_of, score_of
 from fedblocks.reports.student import half_width
 
 POINT = 0.01  # differences within it are of no interest
@@ -55,7 +55,7 @@ def mean_reduction(
 
 
 def _reductions(reference: str, name: str, runs: BedRuns) -> dict[int, float]:
-    """Of every seed, as a share of the reference's mean error over seeds."""
+    """Of every seed, as a share of the reference's mean error over seeds, clipped like means."""
     pairs = runs.pairs(name, like(reference, name))
     means = {
         seed: (mean_of(own.accuracies.values()), mean_of(other.accuracies.values()))
@@ -63,7 +63,8 @@ def _reductions(reference: str, name: str, runs: BedRuns) -> dict[int, float]:
     }
     error = 1 - mean_of([other for _, other in means.values()])
     return {
-        seed: (own - other) / error if error > 0 else 0.0 for seed, (own, other) in means.items()
+        seed: clip((own - other) / error) if error > 0 else 0.0
+        for seed, (own, other) in means.items()
     }
 
 
