@@ -223,6 +223,12 @@ def test_a_file_of_something_else_is_told_in_plain_words(
     Path("odd.json").write_text(text)
     code, _, err = fedblocks("--merge", "odd.json")
     assert code == 2 and f"odd.json is not a file of results: {said}" in " ".join(err.split())
+    Path("results").mkdir()
+    Path("odd.json").rename("results/suite-1-odd.json")  # beside those that are asked for
+    code, _, err = fedblocks("local", *ON_TINY)
+    assert code == 2 and f"suite-1-odd.json is not a file of results: {said}" in " ".join(
+        err.split()
+    )
 
 
 @pytest.mark.parametrize("cells", [[1], {"tiny/local": 3}, {"tiny/local": {"tuning": []}}, None])
