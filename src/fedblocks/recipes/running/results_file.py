@@ -22,9 +22,17 @@ ADDED: Mapping[str, Kind] = {"partition": str, "test": str, "new": str, "bytes":
 
 
 def read_results(path: Path, names: tuple[str, ...], fix: str) -> dict[str, Any]:
-    """These values of a file of results; what is none is refused in plain words."""
+    """These values of a file of results, whose cells are looked at, too."""
+    table = read_table(path, names, fix)
+    if "cells" in names and (odd := _odd_cells(table["cells"])):
+        raise _no_results(path, odd, fix)
+    return {name: table[name] for name in names}
+
+
+def read_table(path: Path, names: tuple[str, ...], fix: str) -> dict[str, Any]:
+    """A file of results that has these values; what is none is refused in plain words."""
     try:
-        table = json.loads(read_small(path, LARGEST))
+        table: Any = json.loads(read_small(path, LARGEST))
     except OSError as error:
         raise _no_results(path, error.strerror or str(error), fix) from error
     except ValueError as error:
@@ -34,9 +42,7 @@ def read_results(path: Path, names: tuple[str, ...], fix: str) -> dict[str, Any]
     for name in names:
         if name not in table:
             raise _no_results(path, f'it has no "{name}"', fix)
-    if "cells" in names and (odd := _odd_cells(table["cells"])):
-        raise _no_results(path, odd, fix)
-    return {name: table[name] for name in names}
+    return table
 
 
 def _no_results(path: Path, why: str, fix: str) -> UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from fedblocks.recipes.presence import missing
 from fedblocks.recipes.recipe import Cell, Recipe
 from fedblocks.recipes.running.reproduce import carry_out
 from fedblocks.recipes.running.reproduction import Reproduction
-from fedblocks.recipes.running.results_file import read_results
+from fedblocks.recipes.running.results_file import read_table
 from fedblocks.recipes.suite.beds import BEDS, VERSION, SuiteBed
 from fedblocks.recipes.suite.entrants import HELD_OUT, TUNED, Entrant, default_cell, recipe_of
 from fedblocks.recipes.suite.manifest import is_frozen, manifest_hash
@@ -120,8 +119,7 @@ def read_files(folder: Path, held_out: bool = False, manifest: str = "") -> list
     for path in sorted(folder.glob(f"{first}*.json")):
         if path.name.startswith(f"{first}heldout-") != held_out:
             continue
-        read_results(path, ("recipe", "paper"), "move it away, or choose another --out")
-        one = json.loads(path.read_text(encoding="utf-8"))
+        one = read_table(path, ("recipe", "paper"), "move it away, or choose another --out")
         if one["paper"].rpartition(" ")[2] != (manifest or manifest_hash()):
             fix = "move it away, and run the suite again"
             raise UserError(f"{path} was made with another manifest ({one['paper']})", fix)
